@@ -1,0 +1,26 @@
+# Everything here also works with the go command alone; see README.md.
+GO ?= go
+
+.PHONY: build test lint bench run corpus
+
+build: ## build bin/tidemark
+	$(GO) build -o bin/tidemark ./cmd/tidemark
+
+test:
+	$(GO) test ./...
+
+lint:
+	@test -z "$$(gofmt -l cmd data device instrument nn optim scenarios train)" || { gofmt -l cmd data device instrument nn optim scenarios train; exit 1; }
+	$(GO) vet ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@2026.2.2 ./...
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchtime 200ms ./...
+
+run:
+	$(GO) run ./cmd/tidemark run linear
+
+corpus: ## an English text of some megabytes, from Go's own documentation
+	$(GO) run ./data/gocorpus
+
+-include make/gpu.mk

@@ -1,0 +1,129 @@
+// Command tidemark trains reference nets and shows, byte by byte, where their
+// memory peaks.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// version is the program's version, set by the release build.
+var version = "0.1.0"
+
+// Exit statuses.
+const (
+	exitDone         = 0
+	exitError        = 1 // an error, said in one line on standard error
+	exitNoDevice     = 2 // the device asked for is not there
+	exitDoesNotHold  = 3 // done, but a check does not hold
+	exitInterrupted  = 130
+	interruptedError = "interrupted; what was done so far is kept"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is the program with its surroundings as arguments.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	app := newApp(stdout, stderr)
+	err := app.RunContext(ctx, args)
+	if err == nil {
+		return exitDone
+	}
+	code := exitError
+	var coder cli.ExitCoder
+	switch {
+	case errors.As(err, &coder):
+		code = coder.ExitCode()
+	case errors.Is(err, device.ErrAbsent):
+		code = exitNoDevice
+	case errors.Is(err, context.Canceled):
+		code = exitInterrupted
+		err = errors.New(interruptedError)
+	}
+	if msg := oneLine(err.Error()); msg != "" {
+		fmt.Fprintln(stderr, "tidemark: "+msg)
+	}
+	return code
+}
+
+// oneLine keeps an error to a line.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func newApp(stdout, stderr io.Writer) *cli.App {
+	app := &cli.App{
+		Name:        "tidemark",
+		Usage:       "train reference nets and show where their memory peaks",
+		Version:     version,
+		HideVersion: true,
+		Writer:      stdout,
+		ErrWriter:   stderr,
+		Commands: []*cli.Command{
+			runCommand(),
+			listCommand(),
+			snapshotCommand(),
+			versionCommand(),
+		},
+		ExitErrHandler: func(*cli.Context, error) {},
+		Action: func(c *cli.Context) error {
+			if name := c.Args().First(); name != "" {
+				return fmt.Errorf("unknown command %q: %s", name, commandNames(c.App.Commands))
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+	quiet(app.Commands)
+	app.OnUsageError = usageError
+	return app
+}
+
+// quiet has wrong usage end as an error of one line instead of a page of help.
+func quiet(commands []*cli.Command) {
+	for _, c := range commands {
+		c.OnUsageError = usageError
+		quiet(c.Subcommands)
+	}
+}
+
+func usageError(c *cli.Context, err error, _ bool) error {
+	name := c.App.Name
+	if c.Command != nil && c.Command.Name != "" {
+		name = c.Command.HelpName
+	}
+	return fmt.Errorf("%w (see %s --help)", err, name)
+}
+
+func commandNames(commands []*cli.Command) string {
+	var names []string
+	for _, c := range commands {
+		if c.Name != "help" {
+			names = append(names, c.Name)
+		}
+	}
+	return "there is " + strings.Join(names, ", ")
+}
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "version",
+		Usage: "print the version",
+		Action: func(c *cli.Context) error {
+			_, err := fmt.Fprintln(c.App.Writer, "tidemark "+version)
+			return err
+		},
+	}
+}

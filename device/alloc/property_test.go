@@ -1,0 +1,246 @@
+package alloc
+
+import (
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
+
+// check verifies what holds after every operation: blocks tile segments, no
+// two free neighbours in a segment, sums of counters, the pools' contents.
+func check(t testing.TB, a *Allocator, m *Addresses, live map[*Block]int64) {
+	t.Helper()
+	var reserved, allocated, requested, split, segments int64
+	free := map[*Block]bool{}
+	blocks := 0
+	for _, s := range a.segments {
+		at := s.addr
+		whole := s.head.whole()
+		if !s.expandable {
+			segments++
+		}
+		for b := s.head; b != nil; b = b.next {
+			if b.addr != at || b.size <= 0 || b.size%minBlock != 0 || b.segment != s || b.next != nil && b.next.prev != b {
+				t.Fatalf("block of %d bytes at %#x, want %#x", b.size, b.addr, at)
+			}
+			at = b.end()
+			if b.unmapped {
+				continue
+			}
+			reserved += b.size
+			switch b.state {
+			case Inactive:
+				free[b] = true
+				if n := b.next; n != nil && n.state == Inactive && !n.unmapped {
+					t.Fatalf("free neighbours at %#x", b.addr)
+				}
+				if !s.expandable && !whole {
+					split += b.size
+				}
+			case ActiveAllocated:
+				blocks++
+				if live[b] != b.requested || b.requested > b.size {
+					t.Fatalf("block at %#x holds %d bytes, want %d", b.addr, b.requested, live[b])
+				}
+				allocated += b.size
+				requested += b.requested
+			}
+		}
+		if at != s.addr+uint64(s.bytes) {
+			t.Fatalf("segment at %#x ends at %#x, want %d bytes", s.addr, at, s.bytes)
+		}
+	}
+	st := a.Stats()
+	got := [...]int64{st.Reserved.Current, st.Allocated.Current, st.Active.Current, st.Requested.Current,
+		st.InactiveSplit.Current, st.Segments.Current, m.UsedBytes(), int64(blocks)}
+	want := [...]int64{reserved, allocated, allocated, requested, split, segments, reserved, int64(len(live))}
+	if got != want {
+		t.Fatalf("counters %v, want %v", got, want)
+	}
+	for _, p := range []*pool{&a.small, &a.large} {
+		var prev *Block
+		for b := p.free.first(); b != nil; b = p.free.after(b) {
+			if !free[b] || prev != nil && !less(prev, b) {
+				t.Fatalf("pool holds %#x out of order or not free", b.addr)
+			}
+			delete(free, b)
+			prev = b
+		}
+	}
+	if len(free) > 0 {
+		t.Fatalf("%d free blocks in no pool", len(free))
+	}
+}
+
+// exercise runs one operation per byte pair and checks after each.
+func exercise(t testing.TB, c Config, capacity int64, ops []byte) {
+	m := &Addresses{CapacityBytes: capacity}
+	a := New(m, c)
+	live := map[*Block]int64{}
+	var order []*Block
+	drop := func(i int) {
+		b := order[i]
+		order[i] = order[len(order)-1]
+		order = order[:len(order)-1]
+		delete(live, b)
+		a.Free(b)
+	}
+	for len(ops) >= 2 {
+		op, arg := ops[0], int64(ops[1])
+		ops = ops[2:]
+		switch {
+		case op < 4:
+			if err := a.EmptyCache(); err != nil {
+				t.Fatal(err)
+			}
+		case op < 120 && len(order) > 0:
+			drop(int(arg) % len(order))
+		default:
+			bytes := (arg + 1) << (op % 18) // up to 32 MiB
+			b, err := a.Malloc(bytes, int(op>>6)&1, Tag(arg))
+			if errors.Is(err, ErrOutOfMemory) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, twice := live[b]; twice || b.Tag() != Tag(arg) {
+				t.Fatalf("block at %#x handed out twice", b.Addr())
+			}
+			live[b] = bytes
+			order = append(order, b)
+		}
+		check(t, a, m, live)
+	}
+	restored := New(&Addresses{used: m.used}, c)
+	blocks, err := restored.Restore(a.Segments())
+	if err != nil || len(blocks) != len(live) {
+		t.Fatalf("restored %d of %d blocks: %v", len(blocks), len(live), err)
+	}
+	if !reflect.DeepEqual(restored.Segments(), a.Segments()) {
+		t.Fatal("restored segments differ")
+	}
+	if r, s := restored.Stats(), a.Stats(); r.Allocated.Current != s.Allocated.Current || r.Active.Current != s.Active.Current ||
+		r.Requested.Current != s.Requested.Current || r.Reserved.Current != s.Reserved.Current ||
+		r.InactiveSplit.Current != s.InactiveSplit.Current || r.Segments.Current != s.Segments.Current {
+		t.Fatalf("restored counters %+v, want %+v", r, s)
+	}
+	for _, b := range blocks {
+		restored.Free(b)
+	}
+	for len(order) > 0 {
+		drop(0)
+	}
+	check(t, a, m, live)
+	for _, s := range a.Segments() {
+		if len(s.Blocks) != 1 {
+			t.Fatalf("segment at %#x has %d blocks with nothing in use", s.Addr, len(s.Blocks))
+		}
+	}
+	for _, a := range []*Allocator{a, restored} {
+		if err := a.EmptyCache(); err != nil {
+			t.Fatal(err)
+		}
+		if s := a.Stats(); s.Reserved.Current != 0 || s.Allocated.Current != 0 || s.InactiveSplit.Current != 0 || len(a.segments) != 0 {
+			t.Fatalf("not everything went back: %+v", s)
+		}
+	}
+}
+
+var propertyConfigs = []Config{
+	{},
+	{AddressOrder: true},
+	{ExpandableSegments: true},
+	{MaxSplitBytes: 21 * mib, LimitBytes: 400 * mib},
+	{LimitBytes: 300 * mib, GarbageCollectionThreshold: 0.6},
+	{RoundupPower2Divisions: [RoundupIntervals]int{4, 4, 2, 2, 8}, LimitBytes: 256 * mib, ExpandableSegments: true},
+}
+
+func TestProperties(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for i, c := range propertyConfigs {
+		for _, capacity := range []int64{0, 200 * mib} {
+			ops := make([]byte, 3000)
+			for j := range ops {
+				ops[j] = byte(r.Uint32())
+			}
+			t.Logf("settings %d, capacity %d", i, capacity)
+			exercise(t, c, capacity, ops)
+		}
+	}
+}
+
+func FuzzAllocator(f *testing.F) {
+	f.Add(byte(0), []byte{200, 1, 130, 9, 60, 0, 2, 0})
+	f.Add(byte(2), []byte{251, 255, 250, 17, 5, 0, 100, 1, 0, 0, 232, 99})
+	f.Fuzz(func(t *testing.T, which byte, ops []byte) {
+		exercise(t, propertyConfigs[int(which)%len(propertyConfigs)], 150*mib, ops[:min(len(ops), 400)])
+	})
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add("max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]")
+	f.Fuzz(func(t *testing.T, s string) {
+		if c, err := ParseConfig(s); err != nil && c != (Config{}) {
+			t.Fatal("settings beside an error")
+		}
+	})
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	good := Segment{Addr: 1 << 32, Bytes: 2 * mib, Small: true, Blocks: []BlockInfo{{Addr: 1 << 32, Bytes: 2 * mib}}}
+	gap, short, negative := good, good, good
+	gap.Blocks = []BlockInfo{{Addr: 1<<32 + 512, Bytes: 2*mib - 512}}
+	short.Blocks = []BlockInfo{{Addr: 1 << 32, Bytes: mib}}
+	negative.Bytes = -1
+	for name, list := range map[string][]Segment{"gap": {gap}, "short": {short}, "negative": {negative}, "overlap": {good, good}} {
+		if _, err := New(new(Addresses), Config{}).Restore(list); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// The hot path: a request that the cache serves, with tens of thousands of
+// free blocks around.
+func BenchmarkMallocFree(b *testing.B) {
+	for _, cached := range []int{0, 100, 20000} {
+		b.Run(map[int]string{0: "empty", 100: "cached100", 20000: "cached20000"}[cached], func(b *testing.B) {
+			a := New(new(Addresses), Config{})
+			var blocks []*Block
+			for i := range 2 * cached {
+				blk, err := a.Malloc(int64(1+i%2000)*512, 0, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				blocks = append(blocks, blk)
+			}
+			for i := 0; i < len(blocks); i += 2 {
+				a.Free(blocks[i])
+			}
+			a.Free(mustMalloc(b, a, 100*kib))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				blk, err := a.Malloc(int64(1+i%100)*1024, 0, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				a.Free(blk)
+			}
+		})
+	}
+}
+
+func TestCacheHitDoesNotAllocate(t *testing.T) {
+	a := New(new(Addresses), Config{})
+	a.Observe(func(*Event) {})
+	a.Free(mustMalloc(t, a, mib))
+	if n := testing.AllocsPerRun(1000, func() {
+		b, _ := a.Malloc(1000, 0, 0)
+		c, _ := a.Malloc(100*kib, 0, 0)
+		a.Free(b)
+		a.Free(c)
+	}); n != 0 {
+		t.Errorf("%v heap allocations", n)
+	}
+}

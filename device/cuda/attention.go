@@ -1,0 +1,158 @@
+//go:build gpu
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// attentionShape describes fused attention: queries (batch, time, heads·size),
+// keys and values (batch, time, kvHeads·size), contiguous within a position.
+type attentionShape struct {
+	batch, time, heads, kvHeads, size int
+	// Elements from position to position; 0 means that positions follow each
+	// other without a gap.
+	qStride, kStride, vStride, oStride int
+	scale                              float64 // 0 means 1/√size
+	causal                             bool
+}
+
+func (s *attentionShape) strides() {
+	set := func(p *int, heads int) {
+		if *p == 0 {
+			*p = heads * s.size
+		}
+	}
+	set(&s.qStride, s.heads)
+	set(&s.kStride, s.kvHeads)
+	set(&s.vStride, s.kvHeads)
+	set(&s.oStride, s.heads)
+}
+
+func (s *attentionShape) check() error {
+	if s.kvHeads <= 0 || s.heads%s.kvHeads != 0 {
+		return fmt.Errorf("attention: %d query heads are not a multiple of %d key heads", s.heads, s.kvHeads)
+	}
+	if s.size <= 0 || s.size > 256 {
+		return fmt.Errorf("attention: heads of %d elements; the kernels take 1 to 256", s.size)
+	}
+	return nil
+}
+
+// attentionTile is the tile of scores that a block works on.
+type attentionTile struct{ rows, cols int }
+
+// sharedBytes is the memory that a kernel needs: whole tiles of `rows` and `cols`
+// positions, one tile of scores, and the columns' statistics.
+func (t attentionTile) sharedBytes(size int, rowTiles, colTiles int, elem int64) int {
+	stride := (size+31)/32*32 + 4
+	n := (rowTiles*t.rows+colTiles*t.cols)*stride + t.rows*(t.cols+4) + 2*t.cols
+	return n * int(elem)
+}
+
+// attentionTiles are tried in order: the first whose memory the card has.
+var attentionTiles = []attentionTile{{64, 64}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}
+
+// attentionKernel finds a kernel for a head size with the largest tile that
+// fits. Wide heads and double numbers start with smaller tiles, which keep
+// their sums in registers.
+func (d *Device) attentionKernel(name string, s *attentionShape, elem device.DType, rowTiles int) (*function,
+	attentionTile, int, error) {
+	real, err := realOf(elem)
+	if err != nil {
+		return nil, attentionTile{}, 0, err
+	}
+	tiles := attentionTiles
+	if s.size > 64 || real == device.Float64 || rowTiles == 2 {
+		tiles = tiles[1:]
+	}
+	if s.size > 128 {
+		tiles = tiles[1:]
+	}
+	for _, t := range tiles {
+		bytes := t.sharedBytes(s.size, rowTiles, 2, real.Size())
+		if bytes > d.sharedBytes {
+			continue
+		}
+		key := kernelKey{file: "attention", name: name, elem: elem, head: s.size<<16 | t.rows<<8 | t.cols}
+		known := d.functions[key] != nil
+		f, err := d.kernelWith(key, fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.size, t.rows, t.cols))
+		if err == nil && !known {
+			err = result(C.tidemark_allow_shared(d.ccontext(), f.c(), C.int(bytes)))
+		}
+		return f, t, bytes, err
+	}
+	return nil, attentionTile{}, 0, fmt.Errorf("attention: heads of %d elements need more shared memory than the card's %d bytes",
+		s.size, d.sharedBytes)
+}
+
+// attentionForward writes o and lse (batch, heads, time).
+func (d *Device) attentionForward(q, k, v, o, lse device.Tensor, s attentionShape) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	s.strides()
+	f, t, bytes, err := d.attentionKernel("attention_forward", &s, q.DType, 1)
+	if err != nil {
+		return err
+	}
+	a := d.begin()
+	a.tensors(q, k, v, o, lse)
+	d.attentionArguments(a, &s, f.double, s.oStride)
+	return d.launch(f, grid{x: int64(s.batch * s.heads), y: int64((s.time + t.rows - 1) / t.rows)}, 128, bytes)
+}
+
+// attentionArguments places what follows the tensors.
+func (d *Device) attentionArguments(a *arguments, s *attentionShape, double bool, more ...int) {
+	a.i32(s.time)
+	a.i32(s.heads)
+	a.i32(s.kvHeads)
+	for _, n := range []int{s.qStride, s.kStride, s.vStride} {
+		a.i64(int64(n))
+	}
+	for _, n := range more {
+		a.i64(int64(n))
+	}
+	scale := s.scale
+	if scale == 0 {
+		scale = defaultScale(s.size)
+	}
+	a.real(scale, double)
+	a.flag(s.causal)
+}
+
+// attentionBackward writes dq, dk and dv, which have the strides of q, k and v;
+// dout has o's. delta is scratch memory of (batch, heads, time).
+func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv device.Tensor, s attentionShape) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if n := int64(s.batch * s.heads * s.time); delta.Addr == 0 || delta.Elements() < n {
+		return fmt.Errorf("attention's gradient needs scratch memory for %d elements", n)
+	}
+	s.strides()
+	f, t, bytes, err := d.attentionKernel("attention_backward_q", &s, q.DType, 2)
+	if err != nil {
+		return err
+	}
+	a := d.begin()
+	a.tensors(q, k, v, o, dout, lse, delta, dq)
+	d.attentionArguments(a, &s, f.double, s.oStride, s.oStride, s.qStride)
+	err = d.launch(f, grid{x: int64(s.batch * s.heads), y: int64((s.time + t.rows - 1) / t.rows)}, 128, bytes)
+	if err != nil {
+		return err
+	}
+	f, t, bytes, err = d.attentionKernel("attention_backward_kv", &s, q.DType, 2)
+	if err != nil {
+		return err
+	}
+	a = d.begin()
+	a.tensors(q, k, v, dout, lse, delta, dk, dv)
+	d.attentionArguments(a, &s, f.double, s.oStride, s.kStride, s.vStride)
+	return d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: int64((s.time + t.rows - 1) / t.rows)}, 128, bytes)
+}

@@ -1,0 +1,122 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"testing"
+)
+
+// headSizes are those that published models use, and ones that do not divide.
+var headSizes = []int{4, 8, 32, 64, 80, 96, 128, 256}
+
+// sources are the ways in which every kernel file is compiled.
+func sources(t *testing.T) []source {
+	t.Helper()
+	files, err := fs.Glob(kernelFiles, "kernels/*.cu")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("kernel files: %v, %v", files, err)
+	}
+	var out []source
+	for _, f := range files {
+		name := strings.TrimSuffix(path.Base(f), ".cu")
+		for _, types := range []string{"-DREAL=float -DELEM=float", "-DREAL=double -DELEM=double", "-DREAL=float -DELEM=bf16"} {
+			switch name {
+			case "attention":
+				for _, n := range headSizes {
+					rows, cols := 64, 32
+					if n > 128 {
+						rows = 32
+					}
+					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d", types, n, rows, cols)})
+				}
+			case "cast":
+				for _, to := range []string{"float", "double", "bf16"} {
+					out = append(out, source{name, types + " -DFROM=" + strings.Fields(types)[1][len("-DELEM="):] + " -DTO=" + to})
+				}
+			default:
+				out = append(out, source{name, types})
+			}
+		}
+	}
+	return out
+}
+
+// TestCompileKernels compiles every kernel for old and new architectures. It
+// needs NVRTC but no card.
+func TestCompileKernels(t *testing.T) {
+	version, err := nvrtcVersion()
+	if err != nil {
+		t.Skip(err)
+	}
+	known, err := architectures()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[int]bool{70: true, 80: true, 90: true, known[0]: true, known[len(known)-1]: true}
+	for _, a := range known {
+		if !wanted[a] {
+			continue
+		}
+		t.Run(fmt.Sprintf("sm_%d", a), func(t *testing.T) {
+			for _, s := range sources(t) {
+				// Attention takes seconds: every head size for one architecture
+				// and type, one size for the others.
+				if s.file == "attention" && !strings.Contains(s.defines, "HEAD=64 ") &&
+					(a != 90 || !strings.Contains(s.defines, "ELEM=float")) {
+					continue
+				}
+				code, err := s.compile(fmt.Sprintf("sm_%d", a))
+				if err != nil {
+					t.Error(err)
+				} else if len(code) < 4 || string(code[:4]) != "\x7fELF" {
+					t.Errorf("%v: NVRTC %s gave %d bytes that are not machine code", s, version, len(code))
+				}
+			}
+		})
+	}
+}
+
+func TestKernelCache(t *testing.T) {
+	version, err := nvrtcVersion()
+	if err != nil {
+		t.Skip(err)
+	}
+	folder := path.Join(t.TempDir(), "a", "b")
+	s := source{"cast", "-DREAL=float -DELEM=float -DFROM=float -DTO=bf16"}
+	first, err := s.cached(folder, "sm_90", version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(folder)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("cache holds %v, %v; want one file", files, err)
+	}
+	// What is on disk is what comes back; a damaged file is compiled again.
+	name := path.Join(folder, files[0].Name())
+	marked := append([]byte(nil), first...)
+	marked = append(marked, "mark"...)
+	if err := os.WriteFile(name, marked, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.cached(folder, "sm_90", version); err != nil || string(again) != string(marked) {
+		t.Fatalf("the cached file was not used: %v", err)
+	}
+	if err := os.WriteFile(name, []byte("xx"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.cached(folder, "sm_90", version); err != nil || len(again) != len(first) {
+		t.Fatalf("a damaged file: %d bytes, %v; want %d", len(again), err, len(first))
+	}
+	s.defines += " -DUNUSED"
+	if _, err := s.cached(folder, "sm_90", version); err != nil {
+		t.Fatal(err)
+	}
+	if files, _ = os.ReadDir(folder); len(files) != 2 {
+		t.Fatalf("other definitions: cache holds %v, want two files", files)
+	}
+}

@@ -1,0 +1,205 @@
+//go:build gpu
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// fill sets every element of y to a value. Zeros need no kernel, so any type of
+// element can be zeroed.
+func (d *Device) fill(y device.Tensor, value float64) error {
+	if value == 0 {
+		return d.zero(y)
+	}
+	f, err := d.kernel("elementwise", "fill", y.DType)
+	if err != nil {
+		return err
+	}
+	n := y.Elements()
+	a := d.begin()
+	a.tensors(y)
+	a.i64(n)
+	a.flag(aligned(y))
+	a.real(value, f.double)
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+func (d *Device) zero(y device.Tensor) error {
+	if y.Bytes() == 0 {
+		return nil
+	}
+	if err := result(C.tidemark_zero(d.ccontext(), d.cstream(), C.uint64_t(y.Addr), C.size_t(y.Bytes()))); err != nil {
+		return fmt.Errorf("zeroing %v: %w", y.Spec, err)
+	}
+	return nil
+}
+
+// copy copies x to y, which has as many bytes.
+func (d *Device) copy(x, y device.Tensor) error {
+	if x.Bytes() != y.Bytes() {
+		return fmt.Errorf("copy of %v to %v", x.Spec, y.Spec)
+	}
+	if x.Bytes() == 0 || x.Addr == y.Addr {
+		return nil
+	}
+	err := result(C.tidemark_copy(d.ccontext(), d.cstream(), C.uint64_t(y.Addr), C.uint64_t(x.Addr), C.size_t(x.Bytes())))
+	if err != nil {
+		return fmt.Errorf("copying %v: %w", x.Spec, err)
+	}
+	return nil
+}
+
+// random fills y by position; kernel is normal or uniform.
+func (d *Device) random(kernel string, y device.Tensor, seed, stream uint64, scale float64) error {
+	f, err := d.kernel("random", kernel, y.DType)
+	if err != nil {
+		return err
+	}
+	n := y.Elements()
+	a := d.begin()
+	a.tensors(y)
+	a.i64(n)
+	a.u64(seed)
+	a.u64(stream)
+	a.f64(scale)
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// dropout is y = x/(1 − p) where the generator's number is at least p, else 0;
+// its gradient is the same kernel on dy.
+func (d *Device) dropout(x, y device.Tensor, seed, stream uint64, p float64, accumulate bool) error {
+	f, err := d.kernel("random", "dropout", x.DType)
+	if err != nil {
+		return err
+	}
+	n := x.Elements()
+	a := d.begin()
+	a.tensors(x, y)
+	a.i64(n)
+	a.flag(aligned(x, y))
+	a.u64(seed)
+	a.u64(stream)
+	a.real(p, false)
+	a.real(1/(1-p), f.double)
+	a.flag(accumulate)
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// elementwise1 runs a kernel y = f(x): copy, or an activation's forward.
+func (d *Device) elementwise1(kernel string, x, y device.Tensor) error {
+	f, err := d.kernel("elementwise", kernel, x.DType)
+	if err != nil {
+		return err
+	}
+	n := x.Elements()
+	a := d.begin()
+	a.tensors(x, y)
+	a.i64(n)
+	a.flag(aligned(x, y))
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// elementwise2 runs a kernel z = f(x, y): add, mul.
+func (d *Device) elementwise2(kernel string, x, y, z device.Tensor) error {
+	f, err := d.kernel("elementwise", kernel, x.DType)
+	if err != nil {
+		return err
+	}
+	n := x.Elements()
+	a := d.begin()
+	a.tensors(x, y, z)
+	a.i64(n)
+	a.flag(aligned(x, y, z))
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// scale is y = factor · x; axpy is y += factor · x.
+func (d *Device) scale(kernel string, x, y device.Tensor, factor float64) error {
+	f, err := d.kernel("elementwise", kernel, x.DType)
+	if err != nil {
+		return err
+	}
+	n := x.Elements()
+	a := d.begin()
+	a.tensors(x, y)
+	a.i64(n)
+	a.flag(aligned(x, y))
+	a.real(factor, f.double)
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// spread is y = factor · x[0] for the scalar x, the gradient of a sum or mean.
+func (d *Device) spread(x, y device.Tensor, factor float64, accumulate bool) error {
+	f, err := d.kernel("elementwise", "spread", y.DType)
+	if err != nil {
+		return err
+	}
+	n := y.Elements()
+	a := d.begin()
+	a.tensors(x, y)
+	a.i64(n)
+	a.flag(aligned(y))
+	a.real(factor, f.double)
+	a.flag(accumulate)
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// activationBackward is dx = dy · f'(kept) for relu, gelu_tanh, gelu_erf, silu
+// (kept is the operand; for relu the result does as well) and tanh, sigmoid
+// (kept is the result).
+func (d *Device) activationBackward(activation string, kept, dy, dx device.Tensor, accumulate bool) error {
+	f, err := d.kernel("elementwise", activation+"_backward", dy.DType)
+	if err != nil {
+		return err
+	}
+	n := dy.Elements()
+	a := d.begin()
+	a.tensors(kept, dy, dx)
+	a.i64(n)
+	a.flag(aligned(kept, dy, dx))
+	a.flag(accumulate)
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// swigluBackward writes the gradients of silu(gate) · up; either may take the
+// place of an operand.
+func (d *Device) swigluBackward(gate, up, dy, dgate, dup device.Tensor) error {
+	f, err := d.kernel("elementwise", "swiglu_backward", dy.DType)
+	if err != nil {
+		return err
+	}
+	n := dy.Elements()
+	a := d.begin()
+	a.tensors(gate, up, dy, dgate, dup)
+	a.i64(n)
+	a.flag(aligned(gate, up, dy, dgate, dup))
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// cast converts x to y's type of elements.
+func (d *Device) cast(x, y device.Tensor) error {
+	from, to := typeNames[x.DType], typeNames[y.DType]
+	if from == "" || to == "" {
+		return fmt.Errorf("cast of %v to %v", x.DType, y.DType)
+	}
+	elem := device.Float32
+	if x.DType == device.Float64 || y.DType == device.Float64 {
+		elem = device.Float64
+	}
+	f, err := d.kernelWith(kernelKey{file: "cast", name: "cast", elem: elem, head: int(x.DType)<<8 | int(y.DType)},
+		"-DFROM="+from+" -DTO="+to)
+	if err != nil {
+		return err
+	}
+	n := x.Elements()
+	a := d.begin()
+	a.tensors(x, y)
+	a.i64(n)
+	return d.launch(f, flatGrid(n), flatThreads, 0)
+}

@@ -1,0 +1,141 @@
+// Losses, and sums over whole tensors.
+
+// Cross-entropy of N rows of V logits against targets (N), a row whose target
+// is `ignore` (or outside [0, V)) left out. One pass over the logits: each
+// thread keeps a maximum and a sum of exponentials relative to it (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax", 2018).
+// loss (N) = lse − logit of the target, 0 where left out; lse (N).
+extern "C" __global__ void cross_entropy_forward(const elem *x, const int *targets, real *loss, real *lse, int V,
+                                                 int ignore, int vec) {
+    i64 row = blockIdx.x;
+    x += row * V;
+    real m = -INFINITE, s = 0;
+    if (vec) {
+        for (int c = threadIdx.x * 4; c < V; c += blockDim.x * 4) {
+            Vec<elem, 4> a = load4(x + c);
+            real b[4], top = m;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                b[j] = to_real(a.v[j]);
+                top = largest(top, b[j]);
+            }
+            if (top > m) {
+                s *= exp(m - top);
+                m = top;
+            }
+            // A row of nothing but −∞ so far has no finite maximum.
+            if (m > -INFINITE)
+#pragma unroll
+                for (int j = 0; j < 4; j++) s += exp(b[j] - m);
+        }
+    } else {
+        for (int c = threadIdx.x; c < V; c += blockDim.x) {
+            real b = to_real(x[c]);
+            if (b > m) {
+                s = s * exp(m - b) + (real)1;
+                m = b;
+            } else if (m > -INFINITE) {
+                s += exp(b - m);
+            }
+        }
+    }
+    real top = block_max(m);
+    s = block_sum(m > -INFINITE ? s * exp(m - top) : (real)0);
+    if (threadIdx.x == 0) {
+        real l = top + log(s);
+        int t = targets[row];
+        bool counted = t != ignore && t >= 0 && t < V;
+        lse[row] = l;
+        loss[row] = counted ? l - to_real(x[t]) : (real)0;
+    }
+}
+
+// Mean of loss (N) over the rows that count: out[0] = mean, out[1] = how many.
+// With none it is NaN, as in PyTorch. One block.
+extern "C" __global__ void cross_entropy_mean(const real *loss, const int *targets, real *mean, real *count, i64 N,
+                                              int V, int ignore) {
+    real sum = 0, n = 0;
+    for (i64 i = threadIdx.x; i < N; i += blockDim.x) {
+        int t = targets[i];
+        if (t != ignore && t >= 0 && t < V) {
+            sum += loss[i];
+            n += (real)1;
+        }
+    }
+    sum = block_sum(sum);
+    n = block_sum(n);
+    if (threadIdx.x == 0) {
+        mean[0] = sum / n;
+        if (count) count[0] = n;
+    }
+}
+
+// dx = (softmax(x) − onehot(target)) · g/count, 0 in rows left out; dx may be
+// x. g is a scalar (1), count the number of rows that count.
+extern "C" __global__ void cross_entropy_backward(const elem *x, const int *targets, const real *lse, const real *g,
+                                                  const real *count, elem *dx, int V, int ignore, int vec) {
+    i64 row = blockIdx.x;
+    x += row * V;
+    dx += row * V;
+    int t = targets[row];
+    bool counted = t != ignore && t >= 0 && t < V;
+    real f = counted ? g[0] / count[0] : (real)0, l = lse[row];
+    if (vec) {
+        for (int c = threadIdx.x * 4; c < V; c += blockDim.x * 4) {
+            Vec<elem, 4> a = load4(x + c), r;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                set(r.v[j], counted ? (exp(to_real(a.v[j]) - l) - (real)(c + j == t)) * f : (real)0);
+            store4(dx + c, r);
+        }
+        return;
+    }
+    for (int c = threadIdx.x; c < V; c += blockDim.x)
+        set(dx[c], counted ? (exp(to_real(x[c]) - l) - (real)(c == t)) * f : (real)0);
+}
+
+// Sums of n elements in two stages: partial has one entry for each of up to
+// 1024 blocks, and finish adds them up in one block. What is summed:
+// 0 x, 1 x², 2 (x − y)².
+extern "C" __global__ void sum_partial(const elem *x, const elem *y, real *partial, i64 n, int what) {
+    real sum = 0;
+    i64 step = (i64)gridDim.x * blockDim.x;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        real a = to_real(x[i]);
+        if (what == 2) a -= to_real(y[i]);
+        sum += what ? a * a : a;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// out[0] = factor · Σ partial, its root if root is set, added when accumulate is set.
+extern "C" __global__ void sum_finish(const real *partial, real *out, int parts, real factor, int root,
+                                      int accumulate) {
+    real sum = 0;
+    for (int i = threadIdx.x; i < parts; i += blockDim.x) sum += partial[i];
+    sum = factor * block_sum(sum);
+    if (threadIdx.x == 0) {
+        if (root) sum = sqrt(sum);
+        out[0] = accumulate ? out[0] + sum : sum;
+    }
+}
+
+// Mean squared error's gradient: dx = factor · g · (x − y), factor = 2/n.
+// The gradient with respect to y is its negative: swap the operands.
+extern "C" __global__ void mse_backward(const elem *x, const elem *y, const real *g, elem *dx, i64 n, int vec,
+                                        real factor, int accumulate) {
+    i64 i = FLAT_INDEX;
+    real f = factor * g[0];
+    if (vec && i + 4 <= n && !accumulate) {
+        Vec<elem, 4> a = load4(x + i), b = load4(y + i), r;
+#pragma unroll
+        for (int j = 0; j < 4; j++) set(r.v[j], f * (to_real(a.v[j]) - to_real(b.v[j])));
+        store4(dx + i, r);
+        return;
+    }
+    for (int j = 0; j < 4 && i + j < n; j++) {
+        real d = f * (to_real(x[i + j]) - to_real(y[i + j]));
+        set(dx[i + j], accumulate ? to_real(dx[i + j]) + d : d);
+    }
+}

@@ -1,0 +1,136 @@
+// Normalisations over rows of C elements, one block a row.
+
+// Layer normalisation (Ba, Kiros and Hinton 2016):
+// y = (x − mean) · rstd · w + b, rstd = 1/√(variance + eps).
+// x, y (N, C); w, b (C); mean, rstd (N). b may be null.
+extern "C" __global__ void layernorm_forward(const elem *x, const real *w, const real *b, elem *y, real *mean,
+                                             real *rstd, int C, real eps) {
+    i64 row = blockIdx.x;
+    x += row * C;
+    y += row * C;
+    real sum = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) sum += to_real(x[c]);
+    real m = block_sum(sum) / C;
+    real squares = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) {
+        real d = to_real(x[c]) - m;
+        squares += d * d;
+    }
+    real s = (real)1 / sqrt(block_sum(squares) / C + eps);
+    for (int c = threadIdx.x; c < C; c += blockDim.x)
+        set(y[c], (to_real(x[c]) - m) * s * w[c] + (b ? b[c] : (real)0));
+    if (threadIdx.x == 0) {
+        mean[row] = m;
+        rstd[row] = s;
+    }
+}
+
+// dx = rstd · (g − mean(g) − x̂ · mean(g · x̂)), with g = dy · w and
+// x̂ = (x − mean) · rstd. dx may be dy.
+extern "C" __global__ void layernorm_backward(const elem *x, const real *w, const real *mean, const real *rstd,
+                                              const elem *dy, elem *dx, int C, int accumulate) {
+    i64 row = blockIdx.x;
+    x += row * C;
+    dy += row * C;
+    dx += row * C;
+    real m = mean[row], s = rstd[row], a = 0, b = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) {
+        real g = to_real(dy[c]) * w[c];
+        a += g;
+        b += g * (to_real(x[c]) - m) * s;
+    }
+    a = block_sum(a) / C;
+    b = block_sum(b) / C;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) {
+        real d = s * (to_real(dy[c]) * w[c] - a - (to_real(x[c]) - m) * s * b);
+        set(dx[c], accumulate ? to_real(dx[c]) + d : d);
+    }
+}
+
+// Root-mean-square normalisation (Zhang and Sennrich 2019):
+// y = x · rstd · w, rstd = 1/√(mean(x²) + eps).
+extern "C" __global__ void rmsnorm_forward(const elem *x, const real *w, elem *y, real *rstd, int C, real eps) {
+    i64 row = blockIdx.x;
+    x += row * C;
+    y += row * C;
+    real squares = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) squares += to_real(x[c]) * to_real(x[c]);
+    real s = (real)1 / sqrt(block_sum(squares) / C + eps);
+    for (int c = threadIdx.x; c < C; c += blockDim.x) set(y[c], to_real(x[c]) * s * w[c]);
+    if (threadIdx.x == 0) rstd[row] = s;
+}
+
+// dx = rstd · (g − x̂ · mean(g · x̂)), with g = dy · w and x̂ = x · rstd.
+extern "C" __global__ void rmsnorm_backward(const elem *x, const real *w, const real *rstd, const elem *dy, elem *dx,
+                                            int C, int accumulate) {
+    i64 row = blockIdx.x;
+    x += row * C;
+    dy += row * C;
+    dx += row * C;
+    real s = rstd[row], b = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) b += to_real(dy[c]) * w[c] * to_real(x[c]) * s;
+    b = block_sum(b) / C;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) {
+        real d = s * (to_real(dy[c]) * w[c] - to_real(x[c]) * s * b);
+        set(dx[c], accumulate ? to_real(dx[c]) + d : d);
+    }
+}
+
+// dw = Σ over rows of dy · x̂ and, where wanted, db = Σ of dy: the first stage,
+// as column_sum of linear.cu. mean is null for rmsnorm, db for none.
+extern "C" __global__ void norm_weight_gradient(const elem *x, const real *mean, const real *rstd, const elem *dy,
+                                                real *dw, real *db, i64 rows, int C, i64 chunk, int accumulate) {
+    __shared__ real part[2][8][33];
+    int tx = threadIdx.x & 31, ty = threadIdx.x >> 5, c = blockIdx.x * 32 + tx;
+    i64 first = blockIdx.y * chunk, last = first + chunk < rows ? first + chunk : rows;
+    real w = 0, b = 0;
+    if (c < C) {
+#pragma unroll 4
+        for (i64 r = first + ty; r < last; r += 8) {
+            real g = to_real(dy[r * C + c]), m = mean ? mean[r] : (real)0;
+            w += g * (to_real(x[r * C + c]) - m) * rstd[r];
+            b += g;
+        }
+    }
+    part[0][ty][tx] = w;
+    part[1][ty][tx] = b;
+    __syncthreads();
+    if (ty == 0 && c < C) {
+        for (int k = 1; k < 8; k++) {
+            w += part[0][k][tx];
+            b += part[1][k][tx];
+        }
+        i64 at = (i64)blockIdx.y * C + c;
+        dw[at] = accumulate & 1 ? dw[at] + w : w;
+        if (db) db[at] = accumulate & 2 ? db[at] + b : b;
+    }
+}
+
+// Softmax over rows of C elements. y may be x.
+extern "C" __global__ void softmax_forward(const elem *x, elem *y, int C) {
+    i64 row = blockIdx.x;
+    x += row * C;
+    y += row * C;
+    real m = -INFINITE;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) m = largest(m, to_real(x[c]));
+    m = block_max(m);
+    real sum = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) sum += exp(to_real(x[c]) - m);
+    sum = (real)1 / block_sum(sum);
+    for (int c = threadIdx.x; c < C; c += blockDim.x) set(y[c], exp(to_real(x[c]) - m) * sum);
+}
+
+// dx = y · (dy − Σ y·dy). dx may be dy.
+extern "C" __global__ void softmax_backward(const elem *y, const elem *dy, elem *dx, int C, int accumulate) {
+    i64 row = blockIdx.x;
+    y += row * C;
+    dy += row * C;
+    dx += row * C;
+    real dot = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) dot += to_real(y[c]) * to_real(dy[c]);
+    dot = block_sum(dot);
+    for (int c = threadIdx.x; c < C; c += blockDim.x) {
+        real d = to_real(y[c]) * (to_real(dy[c]) - dot);
+        set(dx[c], accumulate ? to_real(dx[c]) + d : d);
+    }
+}

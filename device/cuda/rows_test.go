@@ -1,0 +1,257 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"math"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// normSizes are rows and columns: small, with a rest, and longer than a block.
+var normSizes = [][2]int{{6, 8}, {37, 131}, {100, 384}, {3, 1536}}
+
+func TestLayernorm(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		for _, size := range normSizes {
+			rows, cols := size[0], size[1]
+			const eps = 1e-5
+			x, w, b, dy := l.random(rows*cols), l.random(cols), l.random(cols), l.random(rows*cols)
+			tx, tw, tb, tdy := l.tensor(elem, x), l.tensor(real, w), l.tensor(real, b), l.tensor(elem, dy)
+			y, mean, rstd := l.empty(elem, rows*cols), l.empty(real, rows), l.empty(real, rows)
+			dx, dw, db := l.empty(elem, rows*cols), l.empty(real, cols), l.empty(real, cols)
+			l.check(l.d.layernormForward(tx, tw, tb, y, mean, rstd, rows, cols, eps))
+
+			wy, wdx := make([]float64, rows*cols), make([]float64, rows*cols)
+			wdw, wdb := make([]float64, cols), make([]float64, cols)
+			for r := range rows {
+				var m, v, a, g float64
+				for c := range cols {
+					m += x[r*cols+c] / float64(cols)
+				}
+				for c := range cols {
+					v += (x[r*cols+c] - m) * (x[r*cols+c] - m) / float64(cols)
+				}
+				s := 1 / math.Sqrt(v+eps)
+				for c := range cols {
+					i := r*cols + c
+					h := (x[i] - m) * s
+					wy[i] = h*w[c] + b[c]
+					wdw[c] += dy[i] * h
+					wdb[c] += dy[i]
+					a += dy[i] * w[c] / float64(cols)
+					g += dy[i] * w[c] * h / float64(cols)
+				}
+				for c := range cols {
+					i := r*cols + c
+					wdx[i] = s * (dy[i]*w[c] - a - (x[i]-m)*s*g)
+				}
+			}
+			l.compare("y", y, wy)
+			scratch := l.empty(real, 5*cols)
+			l.check(l.d.normWeightGradient(tx, mean, rstd, tdy, dw, db, scratch, rows, cols, false, false))
+			l.compare("dw", dw, wdw)
+			l.compare("db", db, wdb)
+			l.check(l.d.normWeightGradient(tx, mean, rstd, tdy, dw, db, device.Tensor{}, rows, cols, true, true))
+			for c := range cols {
+				wdw[c], wdb[c] = 2*wdw[c], 2*wdb[c]
+			}
+			l.compare("dw added, no scratch", dw, wdw)
+			l.compare("db added, no scratch", db, wdb)
+			l.check(l.d.layernormBackward(tx, tw, mean, rstd, tdy, dx, rows, cols, false))
+			l.compare("dx", dx, wdx)
+			l.check(l.d.layernormBackward(tx, tw, mean, rstd, tdy, tdy, rows, cols, false))
+			l.compare("dx in place", tdy, wdx)
+		}
+	})
+}
+
+func TestRMSNorm(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		for _, size := range normSizes {
+			rows, cols := size[0], size[1]
+			const eps = 1e-6
+			x, w, dy := l.random(rows*cols), l.random(cols), l.random(rows*cols)
+			tx, tw, tdy := l.tensor(elem, x), l.tensor(real, w), l.tensor(elem, dy)
+			y, rstd := l.empty(elem, rows*cols), l.empty(real, rows)
+			dx, dw := l.empty(elem, rows*cols), l.empty(real, cols)
+			l.check(l.d.rmsnormForward(tx, tw, y, rstd, rows, cols, eps))
+
+			wy, wdx, wdw := make([]float64, rows*cols), make([]float64, rows*cols), make([]float64, cols)
+			for r := range rows {
+				var v, g float64
+				for c := range cols {
+					v += x[r*cols+c] * x[r*cols+c] / float64(cols)
+				}
+				s := 1 / math.Sqrt(v+eps)
+				for c := range cols {
+					i := r*cols + c
+					wy[i] = x[i] * s * w[c]
+					wdw[c] += dy[i] * x[i] * s
+					g += dy[i] * w[c] * x[i] * s / float64(cols)
+				}
+				for c := range cols {
+					i := r*cols + c
+					wdx[i] = s * (dy[i]*w[c] - x[i]*s*g)
+				}
+			}
+			l.compare("y", y, wy)
+			l.check(l.d.normWeightGradient(tx, device.Tensor{}, rstd, tdy, dw, device.Tensor{}, l.empty(real, 3*cols+1),
+				rows, cols, false, false))
+			l.compare("dw", dw, wdw)
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, dx, rows, cols, false))
+			l.compare("dx", dx, wdx)
+		}
+	})
+}
+
+func TestSoftmax(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, _ device.DType) {
+		for _, size := range [][2]int{{5, 11}, {4, 1000}, {2, 9001}} {
+			rows, cols := size[0], size[1]
+			x, dy := l.random(rows*cols), l.random(rows*cols)
+			for i := range x {
+				x[i] = 3*x[i] + 90 // exp alone would overflow float32
+			}
+			tx, tdy, y, dx := l.tensor(elem, x), l.tensor(elem, dy), l.empty(elem, len(x)), l.empty(elem, len(x))
+			l.check(l.d.softmaxForward(tx, y, rows, cols))
+			wy, wdx := make([]float64, len(x)), make([]float64, len(x))
+			for r := range rows {
+				softmax(x[r*cols:(r+1)*cols], wy[r*cols:(r+1)*cols])
+			}
+			l.compare("y", y, wy)
+			ty := l.tensor(elem, wy)
+			for r := range rows {
+				var dot float64
+				for i := r * cols; i < (r+1)*cols; i++ {
+					dot += wy[i] * dy[i]
+				}
+				for i := r * cols; i < (r+1)*cols; i++ {
+					wdx[i] = wy[i] * (dy[i] - dot)
+				}
+			}
+			l.check(l.d.softmaxBackward(ty, tdy, dx, rows, cols, false))
+			l.compare("dx", dx, wdx)
+		}
+	})
+}
+
+// softmax writes the softmax of x to y and returns the log-sum-exp.
+func softmax(x, y []float64) float64 {
+	top, sum := math.Inf(-1), 0.0
+	for _, v := range x {
+		top = max(top, v)
+	}
+	for i, v := range x {
+		y[i] = math.Exp(v - top)
+		sum += y[i]
+	}
+	for i := range y {
+		y[i] /= sum
+	}
+	return top + math.Log(sum)
+}
+
+func TestCrossEntropy(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		for _, vocabulary := range []int{11, 132, 9003, 9004} {
+			const rows, ignore = 7, -100
+			x, targets := l.random(rows*vocabulary), make([]float64, rows)
+			for r := range targets {
+				targets[r] = float64(l.rng.IntN(vocabulary))
+			}
+			targets[3] = ignore
+			// A row whose first elements are −∞, as a masked head gives.
+			for c := range vocabulary / 2 {
+				x[c] = math.Inf(-1)
+			}
+			targets[0] = float64(vocabulary - 1)
+			tx, tt := l.tensor(elem, x), l.tensor(device.Int32, targets)
+			loss, lse := l.empty(real, rows), l.empty(real, rows)
+			mean, count, g := l.empty(real, 1), l.empty(real, 1), l.tensor(real, []float64{0.5})
+			l.check(l.d.crossEntropyForward(tx, tt, loss, lse, rows, vocabulary, ignore))
+			l.check(l.d.crossEntropyMean(elem, loss, tt, mean, count, rows, vocabulary, ignore))
+			wl, wlse, wm, wd := make([]float64, rows), make([]float64, rows), 0.0, make([]float64, len(x))
+			for r := range rows {
+				row, grad := x[r*vocabulary:(r+1)*vocabulary], wd[r*vocabulary:(r+1)*vocabulary]
+				wlse[r] = softmax(row, grad)
+				if targets[r] == ignore {
+					clear(grad)
+					continue
+				}
+				wl[r] = wlse[r] - row[int(targets[r])]
+				wm += wl[r] / (rows - 1)
+				grad[int(targets[r])]--
+				for c := range grad {
+					grad[c] *= 0.5 / (rows - 1)
+				}
+			}
+			l.compare("loss", loss, wl)
+			l.compare("lse", lse, wlse)
+			l.compare("mean", mean, []float64{wm})
+			l.compare("count", count, []float64{rows - 1})
+			l.check(l.d.crossEntropyBackward(tx, tt, lse, g, count, tx, rows, vocabulary, ignore))
+			l.compare("gradient over the logits", tx, wd)
+		}
+	})
+}
+
+func TestEmbedding(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		for _, size := range [][3]int{{8, 10, 6}, {2500, 37, 20}, {1030, 3, 5}, {40, 300, 384}} {
+			tokens, vocabulary, cols := size[0], size[1], size[2]
+			ids := make([]float64, tokens)
+			for i := range ids {
+				ids[i] = float64(l.rng.IntN(vocabulary))
+			}
+			w, dy := l.random(vocabulary*cols), l.random(tokens*cols)
+			ti, tw, tdy := l.tensor(device.Int32, ids), l.tensor(real, w), l.tensor(elem, dy)
+			y, dw := l.empty(elem, tokens*cols), l.empty(real, vocabulary*cols)
+			l.check(l.d.embeddingForward(ti, tw, y, tokens, vocabulary, cols))
+			wy, wdw := make([]float64, tokens*cols), make([]float64, vocabulary*cols)
+			for n := range tokens {
+				for c := range cols {
+					wy[n*cols+c] = w[int(ids[n])*cols+c]
+					wdw[int(ids[n])*cols+c] += dy[n*cols+c]
+				}
+			}
+			l.compare("y", y, wy)
+			l.check(l.d.embeddingBackward(ti, tdy, dw, tokens, vocabulary, cols, false))
+			l.compare("dw", dw, wdw)
+			l.check(l.d.embeddingBackward(ti, tdy, dw, tokens, vocabulary, cols, true))
+			for i := range wdw {
+				wdw[i] *= 2
+			}
+			l.compare("dw added", dw, wdw)
+		}
+	})
+}
+
+func TestSums(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		const n = 50021
+		x, y := l.random(n), l.random(n)
+		tx, ty, out, scratch := l.tensor(elem, x), l.tensor(elem, y), l.empty(real, 1), l.empty(real, 1024)
+		var squares, difference float64
+		for i := range x {
+			squares += x[i] * x[i]
+			difference += (x[i] - y[i]) * (x[i] - y[i])
+		}
+		l.check(l.d.sum(sumSquares, tx, device.Tensor{}, out, scratch, 1, true, false))
+		l.compare("norm", out, []float64{math.Sqrt(squares)})
+		l.check(l.d.sum(sumDifference, tx, ty, out, scratch, 1.0/n, false, false))
+		l.compare("mean squared error", out, []float64{difference / n})
+		l.check(l.d.sum(sumDifference, tx, ty, out, device.Tensor{}, 1.0/n, false, false))
+		l.compare("mean squared error without scratch", out, []float64{difference / n})
+		g, dx := l.tensor(real, []float64{3}), l.empty(elem, n)
+		l.check(l.d.mseBackward(tx, ty, g, dx, false))
+		l.compare("gradient", dx, each(x, func(i int) float64 { return 6.0 / n * (x[i] - y[i]) }))
+	})
+}

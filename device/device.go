@@ -1,0 +1,68 @@
+// Package device says what a device is: memory behind a caching allocator, and
+// something that runs kernel calls on it. It holds the meta device (addresses
+// only, no arithmetic) and the cpu device; device/cuda holds the GPU.
+package device
+
+import (
+	"errors"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+)
+
+// Device is memory and arithmetic. For one sequence of allocations and calls
+// all devices report the same allocated and reserved bytes at every event.
+//
+// A Device is used by one goroutine at a time.
+type Device interface {
+	// Info describes the device.
+	Info() Info
+	// Allocator is where every byte the device uses comes from.
+	Allocator() *alloc.Allocator
+	// Run queues one kernel call; calls run in the order queued.
+	Run(c *Call) error
+	// Upload copies host bytes into t; len(src) must be t.Bytes().
+	Upload(t Tensor, src []byte) error
+	// Download waits for earlier calls and copies t into dst.
+	Download(dst []byte, t Tensor) error
+	// Synchronize waits until all queued work is done.
+	Synchronize() error
+	// Close gives all memory back; the device cannot be used afterwards.
+	Close() error
+}
+
+// Info describes a device, as report.json's "device" object does.
+type Info struct {
+	Kind        string `json:"kind"`         // meta, cpu or cuda
+	Name        string `json:"name"`         // the processor or card
+	Driver      string `json:"driver"`       // driver version; empty without one
+	MemoryBytes *int64 `json:"memory_bytes"` // nil when there is no such figure
+}
+
+// ErrAbsent is wrapped by errors that say a device is not there; programs end
+// with status 2 on it.
+var ErrAbsent = errors.New("device is not there")
+
+// Call is one kernel launch.
+//
+// Kernel names the computation for devices with kernels of their own; Host
+// computes it on the cpu device. Ints and Floats are the kernel's attributes
+// in the order its documentation gives.
+type Call struct {
+	Kernel string
+	// In are the operands, then the extra results of the forward operation
+	// that a gradient reads.
+	In []Tensor
+	// Out is the result, then the extra results. Out[0] may share memory with
+	// an operand when the operation declared that it can write over it.
+	Out []Tensor
+	// Scratch is working memory of the size that the operation asked for.
+	Scratch Tensor
+	Ints    []int64
+	Floats  []float64
+	// Accumulate adds to Out[0] instead of writing over it. It is only set for
+	// operations that declare that they can.
+	Accumulate bool
+	// Host is the CPU kernel. It reads and writes the tensors of this call
+	// only, and may use several goroutines (see Parallel).
+	Host func(*Call) error
+}

@@ -1,0 +1,220 @@
+// Package report writes down what a run did with memory: report.json, tables
+// for the terminal, and a picture of the timeline as SVG and PNG.
+//
+// Every number says what it rests on (see [Basis]). A measurement that was not
+// made is null in JSON and a dash in tables, never 0. Allocated memory lies
+// inside reserved memory: the two stand side by side and are never added.
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+// Basis is what a number rests on.
+type Basis string
+
+// The bases.
+const (
+	// Calculated numbers come from the plan and the allocator's rules, with
+	// nothing executed: those of the meta device, and estimates.
+	Calculated Basis = "calculated"
+	// Observed numbers were measured while the computation ran.
+	Observed Basis = "observed"
+	// Assumed numbers were given from outside and neither calculated nor
+	// observed, such as the workspace of a library that is not there.
+	Assumed Basis = "assumed"
+)
+
+// Report is the content of report.json.
+type Report struct {
+	// Tidemark is the version of the program.
+	Tidemark string `json:"tidemark"`
+	Scenario string `json:"scenario"`
+	Device   Device `json:"device"`
+	// Settings is every setting after defaults were filled in; it is encoded
+	// as a JSON object.
+	Settings any     `json:"settings"`
+	Runs     []Run   `json:"runs"`
+	Checks   []Check `json:"checks"`
+}
+
+// Device says what ran.
+type Device struct {
+	Kind        string `json:"kind"`         // meta, cpu or cuda
+	Name        string `json:"name"`         // the processor or card
+	Driver      string `json:"driver"`       // driver version; empty without one
+	MemoryBytes *int64 `json:"memory_bytes"` // nil when there is no such figure
+}
+
+// Run is one recording.
+type Run struct {
+	Name       string `json:"name"`
+	Parameters int64  `json:"parameters"` // elements
+	// Basis is what the run's byte counts rest on, apart from those that
+	// Assumptions name.
+	Basis       Basis        `json:"basis"`
+	Assumptions []Assumption `json:"assumptions,omitempty"`
+	// Events counts the timeline's entries; EventsDropped is how many of the
+	// oldest were not kept. Peaks, phases and marks do not depend on them.
+	Events        int64 `json:"events"`
+	EventsDropped int64 `json:"events_dropped"`
+	// Phases are those outside of any step.
+	Phases []Phase `json:"phases,omitempty"`
+	Steps  []Step  `json:"steps"`
+	// Peak is nil when nothing was allocated.
+	Peak  *Peak  `json:"peak"`
+	Marks []Mark `json:"marks"`
+}
+
+// Assumption is a number of a run that was given from outside.
+type Assumption struct {
+	Name  string `json:"name"`
+	Basis Basis  `json:"basis"` // always Assumed
+	Bytes int64  `json:"bytes"`
+	Why   string `json:"why,omitempty"`
+}
+
+// Memory is the allocator's two figures, of one moment or two peaks.
+type Memory struct {
+	AllocatedBytes int64 `json:"allocated_bytes"`
+	ReservedBytes  int64 `json:"reserved_bytes"`
+}
+
+// PhasePeak is the peaks of a phase, which need not be simultaneous, with the
+// categories at the allocated one.
+type PhasePeak struct {
+	Memory
+	ByCategory instrument.ByCategory `json:"by_category"`
+}
+
+// Step is one training step.
+type Step struct {
+	Step    int      `json:"step"`
+	Seconds *float64 `json:"seconds"`
+	Loss    *Number  `json:"loss"`
+	Phases  []Phase  `json:"phases"`
+}
+
+// Phase is one phase, measured by the protocol of instrument.Recorder.Phase.
+type Phase struct {
+	Phase string    `json:"phase"`
+	Depth int       `json:"depth,omitempty"` // phases that it ran inside of
+	Start Memory    `json:"start"`
+	Peak  PhasePeak `json:"peak"`
+	// End is nil if the phase did not end.
+	End     *Memory  `json:"end"`
+	Seconds *float64 `json:"seconds"`
+	Error   string   `json:"error,omitempty"` // empty if the phase succeeded
+}
+
+// Peak is the peaks of a run, which need not be simultaneous. Step, phase,
+// categories and top are those of the allocated one.
+type Peak struct {
+	Memory
+	Step       *int                  `json:"step"`  // nil outside of any step
+	Phase      *string               `json:"phase"` // nil outside of any phase
+	ByCategory instrument.ByCategory `json:"by_category"`
+	Top        []Holding             `json:"top"`
+}
+
+// Holding is what one module's operation held in one category at the peak.
+type Holding struct {
+	Bytes    int64               `json:"bytes"`
+	Blocks   int64               `json:"blocks"`
+	Category instrument.Category `json:"category"`
+	Module   string              `json:"module"`
+	Op       string              `json:"op"`
+}
+
+// Mark is a named moment.
+type Mark struct {
+	Name string `json:"name"`
+	Memory
+}
+
+// Check compares a claim with what the run showed.
+type Check struct {
+	Name   string `json:"name"`
+	Claim  string `json:"claim"`  // a sentence
+	Source string `json:"source"` // where the claim stands, such as D1.3
+	// Expected and Observed are numbers or strings; bytes are integers.
+	// Observed is nil when the measurement is missing.
+	Expected any `json:"expected"`
+	Observed any `json:"observed"`
+	// Unit of expected and observed: "bytes" has tables show GiB.
+	Unit string `json:"unit,omitempty"`
+	// Basis is what the observed value rests on.
+	Basis Basis `json:"basis,omitempty"`
+	Holds bool  `json:"holds"`
+}
+
+// Holds says whether all checks hold.
+func (r *Report) Holds() bool {
+	for _, c := range r.Checks {
+		if !c.Holds {
+			return false
+		}
+	}
+	return true
+}
+
+// Number is a float64 that may be infinite or not a number, which JSON cannot
+// say: those are the strings "NaN", "+Inf" and "-Inf". A loss that diverged
+// must not cost the report.
+type Number float64
+
+// MarshalJSON writes a number, or a string where JSON has no number.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
+		return fmt.Appendf(nil, "%q", fmt.Sprintf("%+v", v)), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (n *Number) UnmarshalJSON(data []byte) error {
+	switch string(data) {
+	case `"NaN"`:
+		*n = Number(math.NaN())
+	case `"+Inf"`:
+		*n = Number(math.Inf(1))
+	case `"-Inf"`:
+		*n = Number(math.Inf(-1))
+	default:
+		return json.Unmarshal(data, (*float64)(n))
+	}
+	return nil
+}
+
+// WriteJSON writes the report as indented JSON with a final newline. Equal
+// reports give equal bytes.
+func (r *Report) WriteJSON(w io.Writer) error {
+	full := *r
+	// Empty lists are lists, and no settings are an empty object.
+	if full.Settings == nil {
+		full.Settings = struct{}{}
+	}
+	if full.Runs == nil {
+		full.Runs = []Run{}
+	}
+	if full.Checks == nil {
+		full.Checks = []Check{}
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(full); err != nil {
+		return fmt.Errorf("report as JSON: %w", err)
+	}
+	if _, err := w.Write(out.Bytes()); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}

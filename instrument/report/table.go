@@ -1,0 +1,97 @@
+package report
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// textWidth is how many columns of a terminal the tables use.
+const textWidth = 100
+
+// table lines text up in columns. A heading that begins with ">" makes its
+// column flush right.
+type table struct {
+	headings []string
+	rows     [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// write writes the table indented by two spaces. The last column is cut to what
+// is left of the width; a gap shrinks from two spaces to one if that helps.
+func (t *table) write(w io.Writer) error {
+	widths := make([]int, len(t.headings))
+	right := make([]bool, len(t.headings))
+	headings := make([]string, len(t.headings))
+	for i, h := range t.headings {
+		headings[i], right[i] = strings.CutPrefix(h, ">")
+	}
+	rows := append([][]string{headings}, t.rows...)
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	gap, total := "  ", 2
+	for _, n := range widths {
+		total += n + 2
+	}
+	if total-2 > textWidth {
+		gap = " "
+	}
+	var out strings.Builder
+	for _, row := range rows {
+		line := "  "
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			switch {
+			case right[i]:
+				line += pad + cell
+			case i == len(row)-1:
+				room := max(textWidth-utf8.RuneCountInString(line), 20)
+				line += shorten(cell, room)
+			default:
+				line += cell + pad
+			}
+			if i < len(row)-1 {
+				line += gap
+			}
+		}
+		out.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// shorten cuts the beginning of a text off if it is longer than n characters:
+// of a path, the end tells most.
+func shorten(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return "…" + string(runes[len(runes)-n+1:])
+}
+
+// wrap breaks a text into lines of at most width characters where it has
+// spaces, and indents all but the first.
+func wrap(s string, width int, indent string) string {
+	var out strings.Builder
+	column := 0
+	for i, word := range strings.Fields(s) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > width:
+			out.WriteString("\n" + indent)
+			column = 0
+		default:
+			out.WriteByte(' ')
+			column++
+		}
+		out.WriteString(word)
+		column += n
+	}
+	return out.String()
+}

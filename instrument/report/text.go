@@ -1,0 +1,338 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+// TextOptions configure WriteText. The zero value is the default.
+type TextOptions struct {
+	// ExactBytes shows bytes as integers instead of GiB.
+	ExactBytes bool
+	// Top is how many groups the peak lists; 0 is 10.
+	Top int
+	// Steps is how many steps of each run show their phases: the first ones,
+	// the one with the peak and the last; 0 is 4.
+	Steps int
+}
+
+// absent stands for a measurement that was not made.
+const absent = "-"
+
+// WriteText writes the report as plain text for a terminal of 100 columns.
+func (r *Report) WriteText(w io.Writer, o TextOptions) error {
+	if o.Top <= 0 {
+		o.Top = 10
+	}
+	if o.Steps <= 0 {
+		o.Steps = 4
+	}
+	t := &textWriter{options: o}
+	t.line("%s on %s", r.Scenario, r.Device.describe())
+	for i := range r.Runs {
+		t.run(&r.Runs[i])
+	}
+	t.checks(r.Checks)
+	if _, err := w.Write(t.out.Bytes()); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+func (d Device) describe() string {
+	s := d.Kind
+	if d.Name != "" && d.Name != d.Kind {
+		s += " (" + d.Name + ")"
+	}
+	if d.Driver != "" {
+		s += ", driver " + d.Driver
+	}
+	if d.MemoryBytes != nil {
+		s += ", " + Bytes(*d.MemoryBytes, false) + " of memory"
+	}
+	return s
+}
+
+// textWriter is a report in the making.
+type textWriter struct {
+	options TextOptions
+	out     bytes.Buffer
+	unit    unit // of the present run
+}
+
+func (t *textWriter) line(format string, args ...any) {
+	fmt.Fprintf(&t.out, format+"\n", args...)
+}
+
+func (t *textWriter) table(tab *table) {
+	// Writing to memory cannot fail.
+	_ = tab.write(&t.out)
+}
+
+// amount is bytes in the run's unit, or exactly.
+func (t *textWriter) amount(bytes int64) string {
+	if t.options.ExactBytes {
+		return strconv.FormatInt(bytes, 10)
+	}
+	text := t.unit.format(bytes, 3)
+	if text == "0.000" && bytes != 0 {
+		return "<0.001"
+	}
+	return text
+}
+
+// total is bytes in the run's unit with its name, and exactly if asked for.
+func (t *textWriter) total(bytes int64) string {
+	text := t.unit.format(bytes, 3) + " " + t.unit.name
+	if t.options.ExactBytes {
+		text += " (" + grouped(bytes) + " bytes)"
+	}
+	return text
+}
+
+func (t *textWriter) unitName() string {
+	if t.options.ExactBytes {
+		return "bytes"
+	}
+	return t.unit.name
+}
+
+func (t *textWriter) run(r *Run) {
+	most := int64(0)
+	for _, m := range r.Marks {
+		most = max(most, m.ReservedBytes)
+	}
+	if r.Peak != nil {
+		most = max(most, r.Peak.AllocatedBytes, r.Peak.ReservedBytes)
+	}
+	t.unit = unitFor(most)
+
+	t.line("")
+	t.line("%s: %s parameters; bytes are %s", r.Name, grouped(r.Parameters), r.Basis)
+	for _, a := range r.Assumptions {
+		s := fmt.Sprintf("assumed: %s, %s", a.Name, Bytes(a.Bytes, true))
+		if a.Why != "" {
+			s += ": " + a.Why
+		}
+		t.line("  %s", wrap(s, textWidth-4, "    "))
+	}
+	if r.EventsDropped > 0 {
+		t.line("  %s of %s events were dropped from the timeline; peaks and phases are complete",
+			grouped(r.EventsDropped), grouped(r.Events))
+	}
+	t.marks(r.Marks)
+	t.phases(r)
+	t.peak(r.Peak)
+}
+
+func (t *textWriter) marks(marks []Mark) {
+	if len(marks) == 0 {
+		return
+	}
+	t.line("")
+	tab := &table{headings: []string{"mark", ">allocated " + t.unitName(), ">reserved " + t.unitName()}}
+	for _, m := range marks {
+		tab.add(m.Name, t.amount(m.AllocatedBytes), t.amount(m.ReservedBytes))
+	}
+	t.table(tab)
+}
+
+// phases shows each phase in one row, with allocated and reserved bytes for its
+// start, its peaks and its end.
+func (t *textWriter) phases(r *Run) {
+	chosen, hidden := t.chooseSteps(r)
+	tab := &table{headings: []string{">step", "phase", ">start alloc", ">start res.", ">peak alloc", ">peak res.",
+		">end alloc", ">end res.", ">seconds"}}
+	var failures []string
+	row := func(step string, p *Phase) {
+		end := [2]string{absent, absent}
+		if p.End != nil {
+			end = [2]string{t.amount(p.End.AllocatedBytes), t.amount(p.End.ReservedBytes)}
+		}
+		name := strings.Repeat(" ", p.Depth) + p.Phase
+		if p.Error != "" {
+			name += " (failed)"
+			failures = append(failures, p.Phase+": "+p.Error)
+		}
+		tab.add(step, name, t.amount(p.Start.AllocatedBytes), t.amount(p.Start.ReservedBytes),
+			t.amount(p.Peak.AllocatedBytes), t.amount(p.Peak.ReservedBytes), end[0], end[1], seconds(p.Seconds))
+	}
+	for i := range r.Phases {
+		row(absent, &r.Phases[i])
+	}
+	for _, s := range chosen {
+		for i := range s.Phases {
+			row(strconv.Itoa(s.Step), &s.Phases[i])
+		}
+	}
+	if len(tab.rows) > 0 {
+		t.line("")
+		t.line("  Phases, in %s (a phase's two peaks need not be simultaneous)", t.unitName())
+		t.table(tab)
+	}
+	if hidden > 0 {
+		t.line("  … %d of %d steps are not shown here", hidden, len(r.Steps))
+	}
+	for _, f := range failures {
+		t.line("  failed: %s", wrap(f, textWidth-10, "    "))
+	}
+	t.losses(r.Steps)
+}
+
+// chooseSteps picks the first steps, the one with the peak and the last.
+func (t *textWriter) chooseSteps(r *Run) (chosen []Step, hidden int) {
+	n := t.options.Steps
+	for i, s := range r.Steps {
+		isPeak := r.Peak != nil && r.Peak.Step != nil && *r.Peak.Step == s.Step
+		switch {
+		case len(r.Steps) <= n, i < n-2, i == len(r.Steps)-1, isPeak:
+			chosen = append(chosen, s)
+		default:
+			hidden++
+		}
+	}
+	return chosen, hidden
+}
+
+// losses says where the loss began and ended, if there was one.
+func (t *textWriter) losses(steps []Step) {
+	first, last := -1, -1
+	for i, s := range steps {
+		if s.Loss != nil {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	switch {
+	case first < 0:
+	case first == last:
+		t.line("  loss %.6g in step %d", *steps[first].Loss, steps[first].Step)
+	default:
+		t.line("  loss %.6g in step %d, %.6g in step %d", *steps[first].Loss, steps[first].Step,
+			*steps[last].Loss, steps[last].Step)
+	}
+}
+
+func seconds(s *float64) string {
+	if s == nil {
+		return absent
+	}
+	return strconv.FormatFloat(*s, 'f', 4, 64)
+}
+
+func (t *textWriter) peak(p *Peak) {
+	t.line("")
+	if p == nil {
+		t.line("  Nothing was allocated.")
+		return
+	}
+	where := "outside of any phase"
+	switch {
+	case p.Phase != nil && p.Step != nil:
+		where = fmt.Sprintf("in %s of step %d", *p.Phase, *p.Step)
+	case p.Phase != nil:
+		where = "in " + *p.Phase
+	case p.Step != nil:
+		where = fmt.Sprintf("in step %d", *p.Step)
+	}
+	t.line("  Peak allocated %s, %s", t.total(p.AllocatedBytes), where)
+	t.line("  Peak reserved  %s (allocated lies inside reserved)", t.total(p.ReservedBytes))
+	t.line("")
+	tab := &table{headings: []string{"at the peak", ">" + t.unitName(), ">share"}}
+	for _, c := range instrument.Categories() {
+		if n := p.ByCategory[c]; n != 0 {
+			tab.add(c.String(), t.amount(n), share(n, p.AllocatedBytes))
+		}
+	}
+	t.table(tab)
+
+	if len(p.Top) == 0 {
+		return
+	}
+	t.line("")
+	tab = &table{headings: []string{">" + t.unitName(), ">share", ">blocks", "category", "op", "module"}}
+	for _, h := range p.Top[:min(t.options.Top, len(p.Top))] {
+		tab.add(t.amount(h.Bytes), share(h.Bytes, p.AllocatedBytes), strconv.FormatInt(h.Blocks, 10), h.Category.String(),
+			orAbsent(h.Op), orAbsent(h.Module))
+	}
+	t.table(tab)
+}
+
+func orAbsent(s string) string {
+	if s == "" {
+		return absent
+	}
+	return s
+}
+
+func share(part, whole int64) string {
+	percent := 100 * float64(part) / float64(whole)
+	if percent < 0.05 {
+		return "<0.1%"
+	}
+	return strconv.FormatFloat(percent, 'f', 1, 64) + "%"
+}
+
+func (t *textWriter) checks(checks []Check) {
+	if len(checks) == 0 {
+		return
+	}
+	t.line("")
+	held := 0
+	for _, c := range checks {
+		verdict := "FAIL"
+		if c.Holds {
+			verdict = "PASS"
+			held++
+		}
+		head := c.Name
+		if c.Source != "" {
+			head += " (" + c.Source + ")"
+		}
+		if c.Claim != "" {
+			head += ": " + c.Claim
+		}
+		t.line("%s  %s", verdict, wrap(head, textWidth-6, "      "))
+		basis := "found"
+		if c.Basis != "" {
+			basis = string(c.Basis)
+		}
+		got := basis + " " + value(c.Observed, c.Unit)
+		if c.Observed == nil {
+			got = "not measured"
+		}
+		values := fmt.Sprintf("expected %s; %s", value(c.Expected, c.Unit), got)
+		t.line("      %s", wrap(values, textWidth-6, "      "))
+	}
+	t.line("%d of %d checks hold", held, len(checks))
+}
+
+// value shows an expected or observed value.
+func value(v any, unit string) string {
+	if v == nil {
+		return absent
+	}
+	if unit == "bytes" {
+		switch n := v.(type) {
+		case int64:
+			return Bytes(n, true)
+		case int:
+			return Bytes(int64(n), true)
+		}
+	}
+	s := fmt.Sprint(v)
+	if f, ok := v.(float64); ok {
+		s = strconv.FormatFloat(f, 'g', 8, 64)
+	}
+	if unit != "" {
+		s += " " + unit
+	}
+	return s
+}

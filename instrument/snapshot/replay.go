@@ -1,0 +1,280 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+)
+
+// Options are the settings of a replay. The zero value replays the first
+// device that has a history as the file's own settings say.
+type Options struct {
+	// Config replaces the file's settings. AddressOrder is always on.
+	Config *alloc.Config
+	// LimitBytes bounds reserved bytes; 0 keeps the limit of Config, or none.
+	LimitBytes int64
+	// Device is the index of the history; nil takes the first that is not
+	// empty.
+	Device *int
+	// Observe, if any, is called after each trace entry with its index.
+	Observe func(index int, s alloc.Stats)
+}
+
+// Result is what a replay found.
+type Result struct {
+	Device int
+	Config alloc.Config // the settings in force
+	// Entries is how many trace entries were replayed: all of the history
+	// unless Stopped.
+	Entries int
+	// Stopped says that an allocation that worked when the file was recorded
+	// ran out of memory here, which ends the replay; it is the last of OOMs.
+	Stopped bool
+	OOMs    []OutOfMemory
+	// Replayed and Recorded are the segment events of this replay and of the
+	// file, and Difference the first place where they differ, nil if none.
+	Replayed, Recorded []SegmentEvent
+	Difference         *Difference
+	Initial            alloc.Stats // before the history
+	Final              alloc.Stats // after it, with the peaks of all of it
+	Segments           []alloc.Segment
+}
+
+// OutOfMemory is a failed allocation.
+type OutOfMemory struct {
+	Index    int  // of the trace entry
+	Recorded bool // the file says so, too
+	Err      error
+}
+
+// SegmentEvent is memory that the allocator took or gave back.
+type SegmentEvent struct {
+	Index  int // of the trace entry; for a replayed event, of the entry that caused it
+	Action Action
+	Addr   uint64
+	Bytes  int64
+	Stream int
+}
+
+func (e *SegmentEvent) String() string {
+	if e == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%v of %d bytes on stream %d (trace entry %d)", e.Action, e.Bytes, e.Stream, e.Index)
+}
+
+// Difference is a segment event that is not the same in the file and in a
+// replay; nil stands for none.
+type Difference struct {
+	Position           int // in the lists of segment events
+	Recorded, Replayed *SegmentEvent
+}
+
+func (d *Difference) String() string {
+	return fmt.Sprintf("segment event %d: the file has %v, the replay %v", d.Position, d.Recorded, d.Replayed)
+}
+
+// Replay runs the alloc and free entries of a history through an allocator.
+// Blocks and segments from before the history are put in place first. Where
+// the replay takes a segment of the size that the file shows at that point it
+// gets the file's address, so that ties of best fit resolve as recorded.
+// Without Config and LimitBytes a reservation that failed when the file was
+// recorded fails again.
+//
+// The error says which entry does not make sense, such as the free of a block
+// that is not live. Running out of memory is a result, not an error.
+func Replay(s *Snapshot, o Options) (*Result, error) {
+	device, err := pickDevice(s, o.Device)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	config := s.Settings.Config()
+	if o.Config != nil {
+		config = *o.Config
+	}
+	if o.LimitBytes < 0 {
+		return nil, fmt.Errorf("replay: limit of %d bytes is negative", o.LimitBytes)
+	}
+	if o.LimitBytes > 0 {
+		config.LimitBytes = o.LimitBytes
+	}
+	config.AddressOrder = true
+	trace := s.Traces[device]
+	initial, err := initialSegments(s, device)
+	if err != nil {
+		return nil, fmt.Errorf("replay: device_traces[%d]: %w", device, err)
+	}
+	memory := newRecordedMemory(s, initial)
+	memory.strict = o.Config == nil && o.LimitBytes == 0
+	r := &replayer{memory: memory, alloc: alloc.New(memory, config), live: map[uint64]*alloc.Block{},
+		result: &Result{Device: device, Config: config}}
+	blocks, err := r.alloc.Restore(initial)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	for _, b := range blocks {
+		r.live[b.Addr()] = b
+	}
+	r.result.Initial = r.alloc.Stats()
+	r.alloc.Observe(r.note)
+	for i := range trace {
+		if err := r.step(trace, i); err != nil {
+			return nil, fmt.Errorf("replay: device_traces[%d][%d]: %w", device, i, err)
+		}
+		if o.Observe != nil {
+			o.Observe(i, r.alloc.Stats())
+		}
+		r.result.Entries = i + 1
+		if r.result.Stopped {
+			break
+		}
+	}
+	r.result.Final = r.alloc.Stats()
+	r.result.Segments = r.alloc.Segments()
+	r.compare(trace)
+	return r.result, nil
+}
+
+func pickDevice(s *Snapshot, want *int) (int, error) {
+	if want != nil {
+		if *want < 0 || *want >= len(s.Traces) {
+			return 0, fmt.Errorf("there is no device %d; the file has %d", *want, len(s.Traces))
+		}
+		return *want, nil
+	}
+	for i, t := range s.Traces {
+		if len(t) > 0 {
+			return i, nil
+		}
+	}
+	return 0, errors.New("the file has no history to replay (was recording on?)")
+}
+
+type replayer struct {
+	memory *recordedMemory
+	alloc  *alloc.Allocator
+	live   map[uint64]*alloc.Block // by the file's addresses
+	index  int                     // of the current entry
+	result *Result
+	window int // first entry after the last one that is not about a segment
+}
+
+// note keeps the segment events of the replay.
+func (r *replayer) note(e *alloc.Event) {
+	if a := actionOf[e.Action]; a.OnSegment() {
+		r.result.Replayed = append(r.result.Replayed, SegmentEvent{r.index, a, e.Addr, e.Size, e.Stream})
+	}
+}
+
+// step replays one entry. Segment entries are consequences of the allocation
+// after them, or of emptying the cache.
+func (r *replayer) step(trace []TraceEntry, i int) error {
+	e := &trace[i]
+	r.index = i
+	if e.Action.OnSegment() {
+		if (e.Action == SegmentFree || e.Action == SegmentUnmap) && i == r.window && r.cacheEmptied(trace, i) {
+			r.memory.expect(nil)
+			if err := r.alloc.EmptyCache(); err != nil {
+				return err
+			}
+			for r.window < len(trace) && (trace[r.window].Action == SegmentFree || trace[r.window].Action == SegmentUnmap) {
+				r.window++
+			}
+		}
+		return nil
+	}
+	r.memory.expect(trace[min(r.window, i):i])
+	r.window = i + 1
+	b := r.live[e.Addr]
+	switch e.Action {
+	case Alloc:
+		if _, ok := r.live[e.Addr]; ok {
+			return fmt.Errorf("alloc at %#x, where a block is still live", e.Addr)
+		}
+		b, err := r.malloc(e, false)
+		if err == nil && !r.result.Stopped {
+			r.live[e.Addr] = b
+		}
+		return err
+	case OOM:
+		b, err := r.malloc(e, true)
+		if err == nil {
+			r.alloc.Free(b) // there is room now; the program went on without it
+		}
+		return err
+	case FreeRequested:
+		if b == nil || b.State() != alloc.ActiveAllocated {
+			return fmt.Errorf("%v of %#x, where no block is allocated", e.Action, e.Addr)
+		}
+		r.alloc.RequestFree(b)
+	case FreeCompleted:
+		if b == nil || b.State() != alloc.ActivePendingFree {
+			return fmt.Errorf("%v of %#x, where no block is pending free", e.Action, e.Addr)
+		}
+		r.alloc.CompleteFree(b)
+		delete(r.live, e.Addr)
+	}
+	return nil
+}
+
+// malloc allocates as e says. Running out of memory is noted.
+func (r *replayer) malloc(e *TraceEntry, recorded bool) (*alloc.Block, error) {
+	if e.Bytes == 0 {
+		return nil, fmt.Errorf("%v of 0 bytes", e.Action)
+	}
+	r.memory.failing = recorded
+	b, err := r.alloc.Malloc(e.Bytes, e.Stream, 0)
+	r.memory.failing = false
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		r.result.OOMs = append(r.result.OOMs, OutOfMemory{r.index, recorded, err})
+		r.result.Stopped = !recorded
+		return nil, nil
+	}
+	return b, err
+}
+
+// cacheEmptied decides whether the run of segment_free and segment_unmap
+// entries at i comes from the program emptying the cache, not from an
+// allocation that did not fit. The file does not say. An allocation gives
+// memory back only if nothing cached serves it, and then takes a segment or
+// fails.
+func (r *replayer) cacheEmptied(trace []TraceEntry, i int) bool {
+	j := i
+	for j < len(trace) && (trace[j].Action == SegmentFree || trace[j].Action == SegmentUnmap) {
+		j++
+	}
+	if j == len(trace) || trace[j].Action != SegmentAlloc && trace[j].Action != SegmentMap && trace[j].Action != OOM {
+		return true
+	}
+	for j < len(trace) && trace[j].Action.OnSegment() {
+		j++
+	}
+	if j == len(trace) || trace[j].Action != Alloc && trace[j].Action != OOM {
+		return false
+	}
+	return r.alloc.Cached(trace[j].Bytes, trace[j].Stream)
+}
+
+// compare fills in the file's segment events and the first difference.
+func (r *replayer) compare(trace []TraceEntry) {
+	res := r.result
+	for i := range trace {
+		if e := &trace[i]; e.Action.OnSegment() {
+			res.Recorded = append(res.Recorded, SegmentEvent{i, e.Action, e.Addr, e.Bytes, e.Stream})
+		}
+	}
+	at := func(l []SegmentEvent, i int) *SegmentEvent {
+		if i < len(l) {
+			return &l[i]
+		}
+		return nil
+	}
+	for i := range max(len(res.Recorded), len(res.Replayed)) {
+		a, b := at(res.Recorded, i), at(res.Replayed, i)
+		if a == nil || b == nil || a.Action != b.Action || a.Bytes != b.Bytes || a.Stream != b.Stream {
+			res.Difference = &Difference{i, a, b}
+			return
+		}
+	}
+}

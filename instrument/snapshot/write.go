@@ -1,0 +1,254 @@
+package snapshot
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+const (
+	viewerAddrs = 1 << 53 // addresses are float64 in the viewer
+	maxAppends  = 1000    // items of one APPENDS
+)
+
+// WriteFile writes a snapshot, as Write does, under a temporary name in the
+// folder of path and renames it, so that path never holds a part of one. A
+// file that exists is replaced.
+func WriteFile(path string, s *Snapshot) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write snapshot: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+			err = fmt.Errorf("write snapshot %s: %w", path, err)
+		}
+	}()
+	if err = errors.Join(Write(f, s), f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// Write writes a snapshot as a pickle of protocol 4 that Python loads and
+// PyTorch's viewer (pytorch.org/memory_viz) draws. The bytes depend on the
+// snapshot alone. Slices of frames that are the same slice are written once.
+//
+// Segments must be tiled by their blocks and have a history for their device,
+// which may be empty, addresses lie below 2^53 and no
+// entry be Other; Write fails otherwise. The viewer draws a legend only if
+// one category is "unknown": where no entry has that one a last entry
+// "snapshot" is added that has.
+func Write(w io.Writer, s *Snapshot) error {
+	traces := make([]iter.Seq[*TraceEntry], len(s.Traces))
+	for i, t := range s.Traces {
+		traces[i] = func(yield func(*TraceEntry) bool) {
+			for j := range t {
+				if !yield(&t[j]) {
+					return
+				}
+			}
+		}
+	}
+	return WriteTraces(w, s, traces)
+}
+
+// WriteTraces is Write with the histories, one for each device, taken from
+// traces instead of s.Traces, so that they need not be in memory at one time.
+func WriteTraces(w io.Writer, s *Snapshot, traces []iter.Seq[*TraceEntry]) error {
+	for i := range s.Segments {
+		if d := s.Segments[i].Device; d < 0 || d >= len(traces) {
+			return fmt.Errorf("segment at %#x is of device %d, but there are %d histories", s.Segments[i].Addr, d, len(traces))
+		}
+		if err := checkSegment(&s.Segments[i]); err != nil {
+			return err
+		}
+	}
+	p := newPickler(w)
+	p.op(opProto, 4)
+	p.dict(func() {
+		p.key("segments")
+		writeList(p, slices.Values(s.Segments), p.segment)
+		p.key("device_traces")
+		next := 0
+		writeList(p, slices.Values(traces), func(t iter.Seq[*TraceEntry]) {
+			next++
+			writeList(p, p.withUnknown(t, next == len(traces)), p.entry)
+		})
+		p.key("allocator_settings")
+		p.settings(cmp.Or(s.Settings, new(Settings)))
+		p.key("external_annotations")
+		writeList(p, slices.Values(s.Annotations), p.annotation)
+	})
+	p.op(opStop)
+	if p.err != nil {
+		return p.err
+	}
+	return p.w.Flush()
+}
+
+func checkSegment(s *Segment) error {
+	if s.Addr+uint64(s.Bytes) > viewerAddrs || s.Bytes < 0 {
+		return fmt.Errorf("segment of %d bytes at %#x is not below 2^53", s.Bytes, s.Addr)
+	}
+	if s.Pool != "small" && s.Pool != "large" {
+		return fmt.Errorf("segment at %#x has pool %q, not small or large", s.Addr, s.Pool)
+	}
+	at := s.Addr
+	for _, b := range s.Blocks {
+		if b.Addr != at || b.Bytes < 0 {
+			return fmt.Errorf("segment at %#x has a block at %#x, want one at %#x", s.Addr, b.Addr, at)
+		}
+		switch b.State {
+		case "active_allocated", "active_pending_free", "inactive":
+		default:
+			return fmt.Errorf("block at %#x has unknown state %q", b.Addr, b.State)
+		}
+		at += uint64(b.Bytes)
+	}
+	if at != s.Addr+uint64(s.Bytes) {
+		return fmt.Errorf("blocks of the segment at %#x sum to %d bytes, not %d", s.Addr, at-s.Addr, s.Bytes)
+	}
+	return nil
+}
+
+// withUnknown passes t on, and adds an entry of category unknown if it is the
+// last history and the viewer would miss one.
+func (p *pickler) withUnknown(t iter.Seq[*TraceEntry], last bool) iter.Seq[*TraceEntry] {
+	return func(yield func(*TraceEntry) bool) {
+		var micros int64
+		for e := range t {
+			micros = e.TimeMicros
+			p.categories = p.categories || e.Category != ""
+			p.unknown = p.unknown || e.Category == "unknown"
+			if !yield(e) {
+				return
+			}
+		}
+		if last && p.categories && !p.unknown {
+			yield(&TraceEntry{Action: Taken, TimeMicros: micros, Category: "unknown"})
+		}
+	}
+}
+
+func (p *pickler) segment(s Segment) {
+	p.dict(func() {
+		p.pair("device", int64(s.Device))
+		p.pair("address", int64(s.Addr))
+		p.pair("total_size", s.Bytes)
+		p.pair("allocated_size", s.AllocatedBytes)
+		p.pair("active_size", s.ActiveBytes)
+		p.pair("requested_size", s.RequestedBytes)
+		p.pair("stream", int64(s.Stream))
+		p.textPair("segment_type", s.Pool)
+		p.key("segment_pool_id")
+		p.int(s.PoolID[0])
+		p.int(s.PoolID[1])
+		p.op(opTuple2)
+		p.key("is_expandable")
+		p.bool(s.Expandable)
+		p.key("frames")
+		p.frames(s.Frames)
+		p.key("blocks")
+		writeList(p, slices.Values(s.Blocks), p.block)
+	})
+}
+
+func (p *pickler) block(b Block) {
+	p.dict(func() {
+		p.pair("address", int64(b.Addr))
+		p.pair("size", b.Bytes)
+		p.pair("requested_size", b.RequestedBytes)
+		p.textPair("state", b.State)
+		p.key("frames")
+		p.frames(b.Frames)
+	})
+}
+
+func (p *pickler) entry(e *TraceEntry) {
+	if e.Action == Other || int(e.Action) >= len(actionNames) {
+		p.fail(fmt.Errorf("trace entry has %v, which is none of a snapshot's actions", e.Action))
+	}
+	if e.Addr >= viewerAddrs || e.Bytes < 0 {
+		p.fail(fmt.Errorf("trace entry %v of %d bytes at %#x is not below 2^53", e.Action, e.Bytes, e.Addr))
+	}
+	p.dict(func() {
+		p.textPair("action", e.Action.String())
+		if e.Action == OOM {
+			p.pair("device_free", e.DeviceFreeBytes)
+		} else {
+			p.pair("addr", int64(e.Addr))
+		}
+		p.pair("size", e.Bytes)
+		p.pair("stream", int64(e.Stream))
+		p.pair("time_us", e.TimeMicros)
+		p.textPair("compile_context", cmp.Or(e.CompileContext, "N/A"))
+		p.textPair("user_metadata", e.UserMetadata)
+		if e.Category != "" {
+			p.textPair("category", e.Category)
+		}
+		p.key("frames")
+		p.frames(e.Frames)
+	})
+}
+
+func (p *pickler) annotation(a Annotation) {
+	p.dict(func() {
+		p.textPair("stage", a.Stage)
+		p.textPair("name", a.Name)
+		p.pair("device", int64(a.Device))
+		p.pair("time_us", a.TimeMicros)
+	})
+}
+
+func (p *pickler) settings(s *Settings) {
+	p.dict(func() {
+		p.textPair("PYTORCH_CUDA_ALLOC_CONF", s.AllocConf)
+		p.pair("max_split_size", cmp.Or(s.MaxSplitBytes, -1))
+		p.key("garbage_collection_threshold")
+		p.float(s.GarbageCollectionThreshold)
+		p.key("expandable_segments")
+		p.bool(s.ExpandableSegments)
+		p.key("roundup_power2_divisions")
+		p.dict(func() {
+			for i, n := range s.RoundupPower2Divisions {
+				p.pair(strconv.Itoa(1<<i), int64(n))
+			}
+		})
+	})
+}
+
+// frames writes a stack, or a reference to it if it was written before.
+func (p *pickler) frames(f []Frame) {
+	if len(f) == 0 {
+		p.op(opEmptyList)
+		return
+	}
+	id := stackID{&f[0], len(f)}
+	if n, ok := p.stacks[id]; ok {
+		p.get(n)
+		return
+	}
+	writeList(p, slices.Values(f), func(f Frame) {
+		p.dict(func() {
+			p.textPair("filename", f.Filename)
+			p.pair("line", int64(f.Line))
+			p.textPair("name", f.Name)
+		})
+	})
+	if n, ok := p.memoize(); ok {
+		p.stacks[id] = n
+	}
+}
+
+func newPickler(w io.Writer) *pickler {
+	return &pickler{w: bufio.NewWriterSize(w, chunk), strings: map[string]uint32{}, stacks: map[stackID]uint32{}}
+}

@@ -1,0 +1,228 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// GPT2Config is the shape of a GPT-2 model; names as in its config.json.
+type GPT2Config struct {
+	Vocabulary, Context, Layers, Width, Heads, Inner int
+	Epsilon                                          float64
+	Activation                                       string
+	Tied                                             bool
+	InitRange                                        float64
+	// EmbeddingDropout and ResidualDropout are probabilities. Dropout of the
+	// attention's probabilities is not supported.
+	EmbeddingDropout, ResidualDropout float64
+}
+
+// NewGPT2 makes transformers' GPT2LMHeadModel.
+func NewGPT2(c GPT2Config) Module {
+	m := &gpt2Model{
+		config: c,
+		wte:    NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
+		wpe:    NewEmbedding(c.Context, c.Width, c.InitRange),
+		drop:   &Dropout{c.EmbeddingDropout},
+		lnf:    NewLayerNorm(c.Width, c.Epsilon),
+	}
+	for range c.Layers {
+		m.h = append(m.h, newGPT2Block(c))
+	}
+	head := normalLinear(c.Width, c.Vocabulary, false, c.InitRange)
+	if c.Tied {
+		head.Weight = m.wte.Weight
+	}
+	return &causalLM{name: "GPT2LMHeadModel", inner: "transformer", model: m, head: head,
+		vocabulary: c.Vocabulary, context: c.Context}
+}
+
+// gpt2Model is transformers' GPT2Model.
+type gpt2Model struct {
+	config   GPT2Config
+	wte, wpe *Embedding
+	drop     *Dropout
+	h        List
+	lnf      *LayerNorm
+}
+
+func (m *gpt2Model) Type() string { return "GPT2Model" }
+
+func (m *gpt2Model) Members(ms *Members) {
+	ms.Module("wte", m.wte)
+	ms.Module("wpe", m.wpe)
+	ms.Module("drop", m.drop)
+	ms.Module("h", m.h)
+	ms.Module("ln_f", m.lnf)
+}
+
+// Forward takes ids (B, T) and returns hidden states (B, T, C).
+func (m *gpt2Model) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+	ids, err := oneInput(m, in)
+	if err != nil {
+		return Output{}, err
+	}
+	x, err := embedTokens(b, ids, m.config.Context, "wte", m.wte, "wpe", m.wpe)
+	if err != nil {
+		return Output{}, err
+	}
+	out, err := b.Call("drop", m.drop, x)
+	if err != nil {
+		return Output{}, err
+	}
+	for i, block := range m.h {
+		if out, err = b.CallBlock(fmt.Sprintf("h.%d", i), block, out.One()); err != nil {
+			return Output{}, err
+		}
+	}
+	if out, err = b.Call("ln_f", m.lnf, out.One()); err != nil {
+		return Output{}, err
+	}
+	return Record(out.One()), nil
+}
+
+// gpt2Block is transformers' GPT2Block.
+type gpt2Block struct {
+	ln1, ln2 *LayerNorm
+	attn     *gpt2Attention
+	mlp      *gpt2MLP
+}
+
+func newGPT2Block(c GPT2Config) *gpt2Block {
+	residual := c.InitRange / math.Sqrt(2*float64(c.Layers))
+	return &gpt2Block{
+		ln1: NewLayerNorm(c.Width, c.Epsilon),
+		attn: &gpt2Attention{heads: c.Heads,
+			attn: newConv1D(c.Width, 3*c.Width, c.InitRange), proj: newConv1D(c.Width, c.Width, residual),
+			drop: &Dropout{c.ResidualDropout}},
+		ln2: NewLayerNorm(c.Width, c.Epsilon),
+		mlp: &gpt2MLP{fc: newConv1D(c.Width, c.Inner, c.InitRange), proj: newConv1D(c.Inner, c.Width, residual),
+			act: &Activation{Function: c.Activation, Name: "NewGELUActivation"}, drop: &Dropout{c.ResidualDropout}},
+	}
+}
+
+func (k *gpt2Block) Type() string { return "GPT2Block" }
+
+func (k *gpt2Block) Members(m *Members) {
+	m.Module("ln_1", k.ln1)
+	m.Module("attn", k.attn)
+	m.Module("ln_2", k.ln2)
+	m.Module("mlp", k.mlp)
+}
+
+func (k *gpt2Block) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+	x, err := oneInput(k, in)
+	if err != nil {
+		return Output{}, err
+	}
+	c := chain{b: b}
+	h := c.call("ln_1", k.ln1, x)
+	h = c.call("attn", k.attn, h)
+	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	h = c.call("ln_2", k.ln2, x)
+	h = c.call("mlp", k.mlp, h)
+	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	return Tensor(x), c.err
+}
+
+type gpt2Attention struct {
+	heads      int
+	attn, proj *Conv1D
+	drop       *Dropout
+}
+
+func (a *gpt2Attention) Type() string { return "GPT2Attention" }
+
+func (a *gpt2Attention) Members(m *Members) {
+	m.Module("c_attn", a.attn)
+	m.Module("c_proj", a.proj)
+	m.Module("resid_dropout", a.drop)
+}
+
+func (a *gpt2Attention) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+	x, err := oneInput(a, in)
+	if err != nil {
+		return Output{}, err
+	}
+	c := chain{b: b}
+	h := c.call("c_attn", a.attn, x)
+	h = c.apply(func() (*gorgonia.Node, error) { return op.AttentionPacked(h, a.heads, op.AttentionOptions{}) })
+	h = c.call("c_proj", a.proj, h)
+	h = c.call("resid_dropout", a.drop, h)
+	return Tuple(h), c.err
+}
+
+type gpt2MLP struct {
+	fc, proj *Conv1D
+	act      *Activation
+	drop     *Dropout
+}
+
+func (p *gpt2MLP) Type() string { return "GPT2MLP" }
+
+func (p *gpt2MLP) Members(m *Members) {
+	m.Module("c_fc", p.fc)
+	m.Module("c_proj", p.proj)
+	m.Module("act", p.act)
+	m.Module("dropout", p.drop)
+}
+
+func (p *gpt2MLP) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+	x, err := oneInput(p, in)
+	if err != nil {
+		return Output{}, err
+	}
+	c := chain{b: b}
+	h := c.call("c_fc", p.fc, x)
+	h = c.call("act", p.act, h)
+	h = c.call("c_proj", p.proj, h)
+	h = c.call("dropout", p.drop, h)
+	return Tensor(h), c.err
+}
+
+// Conv1D is a Linear whose weight is (In, Out), the layout of GPT-2's
+// published weights.
+type Conv1D struct {
+	In, Out      int
+	Weight, Bias *Parameter
+}
+
+func newConv1D(in, out int, std float64) *Conv1D {
+	return &Conv1D{in, out,
+		&Parameter{Shape: []int{in, out}, Init: Init{"normal", std}},
+		&Parameter{Shape: []int{out}, Init: Init{Kind: "zeros"}}}
+}
+
+// Type is "Conv1D".
+func (l *Conv1D) Type() string { return "Conv1D" }
+
+// Members lists weight and bias.
+func (l *Conv1D) Members(m *Members) {
+	m.Parameter("weight", l.Weight)
+	m.Parameter("bias", l.Bias)
+}
+
+// Forward takes x (…, In) and returns (…, Out).
+func (l *Conv1D) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+	x, err := oneInput(l, in)
+	if err != nil {
+		return Output{}, err
+	}
+	w, err := b.Parameter(l.Weight)
+	if err != nil {
+		return Output{}, err
+	}
+	bias, err := b.Parameter(l.Bias)
+	if err != nil {
+		return Output{}, err
+	}
+	y, err := op.Conv1D(x, w, bias)
+	if err != nil {
+		return Output{}, err
+	}
+	return Tensor(y), nil
+}

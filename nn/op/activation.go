@@ -1,0 +1,235 @@
+package op
+
+import (
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// Activations are elementwise: y has x's shape. Their kernels have no
+// attributes:
+//
+//	NAME.forward  x         → y, in place
+//	NAME.grad     kept, dy  → dx = dy·f′, in place, can accumulate
+//
+// with NAME one of relu, gelu_tanh, gelu_erf, silu, tanh and sigmoid. What is
+// kept is y for relu, tanh and sigmoid, whose derivative is a function of the
+// result, so that x dies (or is written over) in the forward pass; it is x for
+// the others. Accumulating, dx is added to.
+
+// ReLU is max(x, 0). A NaN stays one.
+func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("relu", true, x,
+		elementwise(reluForward[float32], cheap), elementwise(reluForward[float64], cheap),
+		elementwiseGradient(reluGradient[float32], cheap), elementwiseGradient(reluGradient[float64], cheap))
+}
+
+// GELUTanh is x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), the approximation of
+// Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), that GPT-2 uses.
+func GELUTanh(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("gelu_tanh", false, x,
+		elementwise(geluTanhForward[float32], costly), elementwise(geluTanhForward[float64], costly),
+		elementwiseGradient(geluTanhGradient[float32], costly), elementwiseGradient(geluTanhGradient[float64], costly))
+}
+
+// GELU is x·Φ(x), with Φ the standard normal distribution function (Hendrycks
+// and Gimpel, 2016).
+func GELU(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("gelu_erf", false, x,
+		elementwise(geluForward[float32], costly), elementwise(geluForward[float64], costly),
+		elementwiseGradient(geluGradient[float32], costly), elementwiseGradient(geluGradient[float64], costly))
+}
+
+// SiLU is x/(1 + e⁻ˣ) (Elfwing, Uchibe and Doya, "Sigmoid-Weighted Linear
+// Units for Neural Network Function Approximation", 2017).
+func SiLU(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("silu", false, x,
+		elementwise(siluForward[float32], costly), elementwise(siluForward[float64], costly),
+		elementwiseGradient(siluGradient[float32], costly), elementwiseGradient(siluGradient[float64], costly))
+}
+
+// Tanh is the hyperbolic tangent.
+func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("tanh", true, x,
+		elementwise(tanhForward[float32], costly), elementwise(tanhForward[float64], costly),
+		elementwiseGradient(tanhGradient[float32], cheap), elementwiseGradient(tanhGradient[float64], cheap))
+}
+
+// Sigmoid is 1/(1 + e⁻ˣ).
+func Sigmoid(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("sigmoid", true, x,
+		elementwise(sigmoidForward[float32], costly), elementwise(sigmoidForward[float64], costly),
+		elementwiseGradient(sigmoidGradient[float32], cheap), elementwiseGradient(sigmoidGradient[float64], cheap))
+}
+
+// How many elements a goroutine should have at least, for kernels that move
+// memory and for those that compute.
+const (
+	cheap  = 1 << 14
+	costly = 1 << 12
+)
+
+type kernel = func(*device.Call) error
+
+// activate adds an activation. keepsResult says that the gradient reads y, not
+// x.
+func activate(name string, keepsResult bool, x *gorgonia.Node, f32, f64, g32, g64 kernel) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		kept := in[0]
+		if keepsResult {
+			kept = y
+		}
+		dx, err := Apply(Description{
+			Kernel:      name + ".grad",
+			Out:         s,
+			InPlace:     []int{1, 0},
+			Accumulates: true,
+			Host:        host(s.DType, g32, g64),
+		}, nil, nil, kept, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(Description{
+		Kernel:  name + ".forward",
+		Out:     s,
+		InPlace: []int{0},
+		Host:    host(s.DType, f32, f64),
+	}, []bool{true}, gradient, x)
+}
+
+// elementwise makes a kernel of a function over slices.
+func elementwise[T device.Float](f func(x, y []T), grain int) kernel {
+	return func(c *device.Call) error {
+		x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
+		device.Parallel(len(y), grain, func(lo, hi int) { f(x[lo:hi], y[lo:hi]) })
+		return nil
+	}
+}
+
+// elementwiseGradient makes a kernel of a function over slices that sets dx or,
+// with add, adds to it.
+func elementwiseGradient[T device.Float](f func(kept, dy, dx []T, add bool), grain int) kernel {
+	return func(c *device.Call) error {
+		kept, dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+		device.Parallel(len(dx), grain, func(lo, hi int) {
+			f(kept[lo:hi], dy[lo:hi], dx[lo:hi], c.Accumulate)
+		})
+		return nil
+	}
+}
+
+// put sets *y or, with add, adds to it.
+func put[T device.Float](y *T, v float64, add bool) {
+	if add {
+		*y += T(v)
+	} else {
+		*y = T(v)
+	}
+}
+
+func reluForward[T device.Float](x, y []T) {
+	for i, v := range x {
+		if v < 0 {
+			v = 0
+		}
+		y[i] = v
+	}
+}
+
+func reluGradient[T device.Float](y, dy, dx []T, add bool) {
+	for i, v := range y {
+		g := dy[i]
+		if v <= 0 {
+			g = 0
+		}
+		if add {
+			g += dx[i]
+		}
+		dx[i] = g
+	}
+}
+
+// The constants of GELUTanh.
+const (
+	geluScale = 2 / (math.SqrtPi * math.Sqrt2) // √(2/π)
+	geluCubic = 0.044715
+)
+
+// (1 + tanh u)/2 is sigmoid(2u), which does not cancel for negative u.
+func geluTanhForward[T device.Float](x, y []T) {
+	for i, v := range x {
+		x := float64(v)
+		y[i] = T(x * sigmoid[T](2*geluScale*x*(1+geluCubic*x*x)))
+	}
+}
+
+func geluTanhGradient[T device.Float](x, dy, dx []T, add bool) {
+	for i, v := range x {
+		x := float64(v)
+		s := sigmoid[T](2 * geluScale * x * (1 + geluCubic*x*x))
+		d := s + 2*geluScale*x*s*(1-s)*(1+3*geluCubic*x*x)
+		put(&dx[i], float64(dy[i])*d, add)
+	}
+}
+
+func geluForward[T device.Float](x, y []T) {
+	for i, v := range x {
+		phi, _ := normalDistribution[T](float64(v))
+		y[i] = T(float64(v) * phi)
+	}
+}
+
+func geluGradient[T device.Float](x, dy, dx []T, add bool) {
+	const density = 1 / (math.SqrtPi * math.Sqrt2) // 1/√(2π)
+	for i, v := range x {
+		phi, bell := normalDistribution[T](float64(v))
+		put(&dx[i], float64(dy[i])*(phi+density*float64(v)*bell), add)
+	}
+}
+
+func siluForward[T device.Float](x, y []T) {
+	for i, v := range x {
+		y[i] = T(float64(v) * sigmoid[T](float64(v)))
+	}
+}
+
+// siluDerivative is s·(1 + x·(1 − s)) with s = sigmoid(x).
+func siluDerivative[T device.Float](x float64) float64 {
+	s := sigmoid[T](x)
+	return s * (1 + x*(1-s))
+}
+
+func siluGradient[T device.Float](x, dy, dx []T, add bool) {
+	for i, v := range x {
+		put(&dx[i], float64(dy[i])*siluDerivative[T](float64(v)), add)
+	}
+}
+
+func tanhForward[T device.Float](x, y []T) {
+	for i, v := range x {
+		y[i] = T(tanh[T](float64(v)))
+	}
+}
+
+func tanhGradient[T device.Float](y, dy, dx []T, add bool) {
+	for i, v := range y {
+		put(&dx[i], float64(dy[i])*(1-float64(v)*float64(v)), add)
+	}
+}
+
+func sigmoidForward[T device.Float](x, y []T) {
+	for i, v := range x {
+		y[i] = T(sigmoid[T](float64(v)))
+	}
+}
+
+func sigmoidGradient[T device.Float](y, dy, dx []T, add bool) {
+	for i, v := range y {
+		put(&dx[i], float64(dy[i])*(float64(v)*(1-float64(v))), add)
+	}
+}

@@ -1,0 +1,224 @@
+package op
+
+import (
+	"math"
+	"runtime"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// blocks is how many blocks of the given size make up n.
+func blocks(n, size int) int { return (n + size - 1) / size }
+
+// grain is how many of the units that a call of some FLOPs divides into make
+// it worth waking a goroutine.
+func grain(flops int64, units int) int {
+	return 1 + int(int64(units)*(1<<19)/(flops+1))
+}
+
+// inPairs calls f for every block of every head of every batch, from several
+// goroutines. A causal block costs more the later (or earlier) it lies, so
+// goroutines take the i-th together with the i-th from the end.
+func inPairs[T device.Float](a *attention, heads, n int, flops int64, f func(t *attentionTile[T], b, h, block int)) {
+	pairs := (n + 1) / 2
+	units := a.batch * heads * pairs
+	device.Parallel(units, grain(flops, units), func(lo, hi int) {
+		t := takeTile[T](a.size)
+		defer giveTile(t)
+		for u := lo; u < hi; u++ {
+			i, bh := u%pairs, u/pairs
+			f(t, bh/heads, bh%heads, i)
+			if j := n - 1 - i; j != i {
+				f(t, bh/heads, bh%heads, j)
+			}
+		}
+	})
+}
+
+func attentionForward[T device.Float](c *device.Call) error {
+	a, err := attentionOf(c)
+	if err != nil {
+		return err
+	}
+	in := tripleOf[T](&a, c.In)
+	out := headsOf[T]{device.Floats[T](c.Out[0]), a.heads * a.size, a.queries, a.size}
+	lse := device.Floats[T](c.Out[1])
+	inPairs(&a, a.heads, blocks(a.queries, tileRows), 2*a.products(), func(t *attentionTile[T], b, h, block int) {
+		i := block * tileRows
+		attendBlock(&a, t, &in, &out, lse[(b*a.heads+h)*a.queries+i:], b, h, i)
+	})
+	return nil
+}
+
+// attendBlock computes a block of queries, from i on, of one head. The running
+// maximum and sum are those of Milakov and Gimelshein, "Online normalizer
+// calculation for softmax" (2018).
+func attendBlock[T device.Float](a *attention, t *attentionTile[T], in *triple[T], out *headsOf[T], lse []T, b, h, i int) {
+	n, d, g := min(tileRows, a.queries-i), a.size, h/(a.heads/a.kvHeads)
+	ahead := a.keys - a.queries // keys before the first query's own
+	q, o := in.q.at(b, i, h), out.at(b, i, h)
+	end := i + n + ahead // keys that the last query sees
+	for j := 0; j < end; j += t.cols {
+		w := min(t.cols, end-j)
+		product(false, true, n, w, d, q, in.q.ld, in.k.at(b, j, g), in.k.ld, t.p, t.cols, false)
+		for r := range n {
+			p := t.p[r*t.cols:][:w]
+			// At j = 0 every query sees a key.
+			seen := max(0, min(w, i+r+ahead+1-j))
+			if seen > 0 {
+				m := float64(largest(p[:seen])) * a.scale
+				if j == 0 {
+					t.maximum[r], t.sum[r] = m, 0
+				} else if m > t.maximum[r] {
+					shrink := math.Exp(t.maximum[r] - m)
+					t.maximum[r] = m
+					t.sum[r] *= shrink
+					multiply(o[r*out.ld:][:d], T(shrink))
+				}
+				t.sum[r] += expSum(p[:seen], a.scale, t.maximum[r])
+			}
+			clear(p[seen:])
+		}
+		product(false, false, n, d, w, t.p, t.cols, in.v.at(b, j, g), in.v.ld, o, out.ld, j > 0)
+	}
+	for r := range n {
+		multiply(o[r*out.ld:][:d], T(1/t.sum[r]))
+		lse[r] = T(t.maximum[r] + math.Log(t.sum[r]))
+	}
+}
+
+func multiply[T device.Float](x []T, by T) {
+	for i := range x {
+		x[i] *= by
+	}
+}
+
+// attentionGradient is the state of one backward call.
+type attentionGradient[T device.Float] struct {
+	attention
+	in, grad   triple[T]
+	dout       headsOf[T]
+	lse, delta []T
+}
+
+func attentionBackward[T device.Float](c *device.Call) error {
+	a, err := attentionOf(c)
+	if err != nil {
+		return err
+	}
+	n := len(c.In) - 3
+	s := attentionGradient[T]{
+		attention: a,
+		in:        tripleOf[T](&a, c.In[:n]),
+		grad:      tripleOf[T](&a, c.Out),
+		dout:      headsOf[T]{device.Floats[T](c.In[n+1]), a.heads * a.size, a.queries, a.size},
+		lse:       device.Floats[T](c.In[n+2]),
+		delta:     device.Floats[T](device.Tensor{Spec: c.In[n+2].Spec, Addr: c.Scratch.Addr}),
+	}
+	s.setDelta(device.Floats[T](c.In[n]))
+	// Both ways below add up the same numbers in the same order. The first
+	// computes five products a tile but divides into few parts only; the
+	// second computes seven.
+	workers, parts := runtime.GOMAXPROCS(0), a.batch*a.kvHeads
+	if 5*workers*blocks(parts, workers) <= 7*parts {
+		s.byHeads()
+	} else {
+		s.byBlocks()
+	}
+	return nil
+}
+
+// setDelta sets δ from the forward result.
+func (s *attentionGradient[T]) setDelta(out []T) {
+	d := s.size
+	device.Parallel(s.batch*s.queries, 1+(1<<14)/(s.heads*d), func(lo, hi int) {
+		for bt := lo; bt < hi; bt++ {
+			b, t := bt/s.queries, bt%s.queries
+			for h := range s.heads {
+				at := bt*s.heads*d + h*d
+				x, y := out[at:][:d], s.dout.data[at:][:d]
+				var sum float64
+				for i, v := range x {
+					sum += float64(v) * float64(y[i])
+				}
+				s.delta[(b*s.heads+h)*s.queries+t] = T(sum)
+			}
+		}
+	})
+}
+
+// byHeads takes each key/value head with the query heads that share it.
+func (s *attentionGradient[T]) byHeads() {
+	parts := s.batch * s.kvHeads
+	device.Parallel(parts, grain(5*s.products(), parts), func(lo, hi int) {
+		t := takeTile[T](s.size)
+		defer giveTile(t)
+		for u := lo; u < hi; u++ {
+			for j := 0; j < s.keys; j += t.cols {
+				s.keyBlock(t, u/s.kvHeads, u%s.kvHeads, j, true)
+			}
+		}
+	})
+}
+
+// byBlocks takes blocks of keys for dk and dv, then blocks of queries for dq.
+func (s *attentionGradient[T]) byBlocks() {
+	cols := tileCols(s.size)
+	inPairs(&s.attention, s.kvHeads, blocks(s.keys, cols), 4*s.products(), func(t *attentionTile[T], b, g, block int) {
+		s.keyBlock(t, b, g, block*cols, false)
+	})
+	inPairs(&s.attention, s.heads, blocks(s.queries, tileRows), 3*s.products(), func(t *attentionTile[T], b, h, block int) {
+		i := block * tileRows
+		for j := 0; j < min(i+tileRows, s.queries)+s.keys-s.queries; j += cols {
+			s.tile(t, b, h, i, j, true, false)
+		}
+	})
+}
+
+// keyBlock sets dk and dv of a block of keys, from j on, and adds its part to
+// dq if withQueries.
+func (s *attentionGradient[T]) keyBlock(t *attentionTile[T], b, g, j int, withQueries bool) {
+	dk, dv := s.grad.k.at(b, j, g), s.grad.v.at(b, j, g)
+	for r := range min(t.cols, s.keys-j) {
+		clear(dk[r*s.grad.k.ld:][:s.size])
+		clear(dv[r*s.grad.v.ld:][:s.size])
+	}
+	// The first query that sees key j.
+	first := max(0, j-(s.keys-s.queries)) / tileRows * tileRows
+	group := s.heads / s.kvHeads
+	for h := g * group; h < (g+1)*group; h++ {
+		for i := first; i < s.queries; i += tileRows {
+			s.tile(t, b, h, i, j, withQueries, true)
+		}
+	}
+}
+
+// tile adds what the queries from i on and the keys from j on contribute to
+// the gradients. dq is set, not added to, at j = 0.
+func (s *attentionGradient[T]) tile(t *attentionTile[T], b, h, i, j int, queries, keys bool) {
+	n, d, g := min(tileRows, s.queries-i), s.size, h/(s.heads/s.kvHeads)
+	ahead := s.keys - s.queries
+	w := min(t.cols, i+n+ahead-j)
+	q, k, v := s.in.q.at(b, i, h), s.in.k.at(b, j, g), s.in.v.at(b, j, g)
+	dout := s.dout.at(b, i, h)
+	product(false, true, n, w, d, q, s.in.q.ld, k, s.in.k.ld, t.p, t.cols, false)
+	product(false, true, n, w, d, dout, s.dout.ld, v, s.in.v.ld, t.dp, t.cols, false)
+	at := (b*s.heads+h)*s.queries + i
+	for r := range n {
+		p, dp := t.p[r*t.cols:][:w], t.dp[r*t.cols:][:w]
+		seen := max(0, min(w, i+r+ahead+1-j))
+		expSum(p[:seen], s.scale, float64(s.lse[at+r]))
+		clear(p[seen:])
+		delta, scale := s.delta[at+r], T(s.scale)
+		for x, y := range p {
+			dp[x] = y * (dp[x] - delta) * scale
+		}
+	}
+	if keys {
+		product(true, false, w, d, n, t.p, t.cols, dout, s.dout.ld, s.grad.v.at(b, j, g), s.grad.v.ld, true)
+		product(true, false, w, d, n, t.dp, t.cols, q, s.in.q.ld, s.grad.k.at(b, j, g), s.grad.k.ld, true)
+	}
+	if queries {
+		product(false, false, n, d, w, t.dp, t.cols, k, s.in.k.ld, s.grad.q.at(b, i, h), s.grad.q.ld, j > 0)
+	}
+}

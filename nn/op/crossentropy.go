@@ -1,0 +1,153 @@
+package op
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// IgnoreIndex is the target that PyTorch's cross_entropy leaves out of the mean
+// unless told otherwise.
+const IgnoreIndex = -100
+
+// CrossEntropy is the mean over rows of −log softmax(logits)[target]: logits
+// is (…, V), targets is (…) or (N) in int32 with N the number of rows, the
+// result is a scalar. Rows whose target is ignore are left out; when all are,
+// the mean is NaN, as in PyTorch, and the gradient zero. A target that is
+// neither ignore nor in [0, V) is an error when the operation runs.
+//
+// No second tensor of the logits' size exists: forward keeps the logarithm of
+// each row's softmax denominator and the number of rows in the mean (extra
+// results 0 and 1), and backward may write over the logits:
+//
+//	dlogits[n,v] = dloss/count · (exp(logits[n,v] − lse[n]) − [v = target[n]])
+//
+// Kernels (Ints: N, V, ignore; lse is (N), count is (1) in int32):
+//
+//	cross_entropy.forward   logits, targets                     → loss, lse, count
+//	cross_entropy.backward  logits, targets, dloss, lse, count  → dlogits
+func CrossEntropy(logits, targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
+	s, rows, vocabulary, err := lastDimension("cross-entropy", logits)
+	if err != nil {
+		return nil, err
+	}
+	ts, err := SpecOf(targets)
+	if err != nil {
+		return nil, fmt.Errorf("cross-entropy: %w", err)
+	}
+	if len(s.Shape) < 2 {
+		return nil, fmt.Errorf("cross-entropy: logits %v need two dimensions (rows, vocabulary)", s)
+	}
+	if ts.DType != device.Int32 {
+		return nil, fmt.Errorf("cross-entropy: targets are %v, expected int32", ts.DType)
+	}
+	leading := device.Spec{DType: device.Int32, Shape: s.Shape[:len(s.Shape)-1]}
+	flat := device.Spec{DType: device.Int32, Shape: []int{rows}}
+	if ts.String() != leading.String() && ts.String() != flat.String() {
+		return nil, fmt.Errorf("cross-entropy: targets %v do not go with logits %v: expected %v", ts, s, leading)
+	}
+	if ignore >= 0 && ignore < vocabulary || ignore != int(int32(ignore)) {
+		return nil, fmt.Errorf("cross-entropy: the ignored target %d must be an int32 outside the vocabulary of %d", ignore, vocabulary)
+	}
+	d := Description{
+		Kernel: "cross_entropy.forward",
+		Out:    device.Spec{DType: s.DType},
+		Extras: []device.Spec{
+			{DType: s.DType, Shape: []int{rows}},
+			{DType: device.Int32, Shape: []int{1}},
+		},
+		Ints: []int64{int64(rows), int64(vocabulary), int64(ignore)},
+		Host: host(s.DType, crossEntropy[float32], crossEntropy[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := Description{
+			Kernel:  "cross_entropy.backward",
+			Out:     s,
+			Uses:    []Use{{out, 0}, {out, 1}},
+			Ints:    d.Ints,
+			InPlace: []int{0},
+			Host:    host(s.DType, crossEntropyBackward[float32], crossEntropyBackward[float64]),
+		}
+		dx, err := Apply(g, nil, nil, in[0], in[1], grad)
+		return gorgonia.Nodes{dx, nil}, err
+	}
+	return Apply(d, []bool{true, false}, gradient, logits, targets)
+}
+
+func crossEntropy[T device.Float](c *device.Call) error {
+	if len(c.Ints) != 3 {
+		return errors.New("cross_entropy takes two sizes and the ignored target")
+	}
+	rows, vocabulary, ignore := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2])
+	x, targets := device.Floats[T](c.In[0]), c.In[1].Int32s()
+	loss, lse, count := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1]), c.Out[2].Int32s()
+	for n, t := range targets {
+		if t != ignore && (t < 0 || int(t) >= vocabulary) {
+			return fmt.Errorf("target %d in row %d is outside the vocabulary of %d (ignored: %d)", t, n, vocabulary, ignore)
+		}
+	}
+	device.Parallel(rows, rowGrain(vocabulary), func(lo, hi int) {
+		for n := lo; n < hi; n++ {
+			if targets[n] == ignore {
+				lse[n] = 0
+				continue
+			}
+			lse[n] = T(logSumExp(x[n*vocabulary:][:vocabulary]))
+		}
+	})
+	var sum float64
+	counted := 0
+	for n, t := range targets {
+		if t != ignore {
+			sum += float64(lse[n]) - float64(x[n*vocabulary+int(t)])
+			counted++
+		}
+	}
+	loss[0] = T(sum / float64(counted))
+	count[0] = int32(counted)
+	return nil
+}
+
+// logSumExp is log Σ exp(x), without overflow whatever the size of x.
+func logSumExp[T device.Float](x []T) float64 {
+	m := float64(largest(x))
+	if math.IsInf(m, -1) {
+		m = 0 // all are −∞, or not a number
+	}
+	var buffer [256]T // x is kept: exponentials are taken of a copy
+	var sum float64
+	for len(x) > 0 {
+		n := copy(buffer[:], x)
+		sum += expSum(buffer[:n], 1, m)
+		x = x[n:]
+	}
+	return m + math.Log(sum)
+}
+
+func crossEntropyBackward[T device.Float](c *device.Call) error {
+	if len(c.Ints) != 3 {
+		return errors.New("cross_entropy takes two sizes and the ignored target")
+	}
+	rows, vocabulary, ignore := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2])
+	x, targets, dloss := device.Floats[T](c.In[0]), c.In[1].Int32s(), device.Floats[T](c.In[2])
+	lse, count, dx := device.Floats[T](c.In[3]), c.In[4].Int32s(), device.Floats[T](c.Out[0])
+	scale := T(float64(dloss[0]) / float64(max(count[0], 1)))
+	device.Parallel(rows, rowGrain(vocabulary), func(lo, hi int) {
+		for n := lo; n < hi; n++ {
+			y := dx[n*vocabulary:][:vocabulary]
+			if targets[n] == ignore {
+				clear(y)
+				continue
+			}
+			copy(y, x[n*vocabulary:][:vocabulary])
+			expSum(y, 1, float64(lse[n]))
+			y[targets[n]]--
+			multiply(y, scale)
+		}
+	})
+	return nil
+}

@@ -1,0 +1,124 @@
+package op
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// Mean is the mean of all elements of x, a scalar.
+//
+// Kernels (Ints: elements of x):
+//
+//	mean.forward  x   → y
+//	mean.grad     dy  → dx = dy/n everywhere, can accumulate
+func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, fmt.Errorf("mean: %w", err)
+	}
+	if s.Elements() == 0 {
+		return nil, fmt.Errorf("mean: x %v has no elements", s)
+	}
+	d := Description{
+		Kernel: "mean.forward",
+		Out:    device.Spec{DType: s.DType},
+		Ints:   []int64{s.Elements()},
+		Host:   host(s.DType, meanForward[float32], meanForward[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := d
+		g.Kernel = "mean.grad"
+		g.Out = s
+		g.Accumulates = true
+		g.Host = host(s.DType, meanGradient[float32], meanGradient[float64])
+		dx, err := Apply(g, nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(d, []bool{true}, gradient, x)
+}
+
+func meanForward[T device.Float](c *device.Call) error {
+	x := device.Floats[T](c.In[0])
+	total := sumOver(len(x), func(lo, hi int) float64 { return sum(x[lo:hi]) })
+	device.Floats[T](c.Out[0])[0] = T(total / float64(len(x)))
+	return nil
+}
+
+func meanGradient[T device.Float](c *device.Call) error {
+	dx := device.Floats[T](c.Out[0])
+	g := float64(device.Floats[T](c.In[0])[0]) / float64(c.Ints[0])
+	device.Parallel(len(dx), cheap, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			put(&dx[i], g, c.Accumulate)
+		}
+	})
+	return nil
+}
+
+// MSE is the mean of (x − t)² over all elements, a scalar; x and t have one
+// shape.
+//
+// Kernels (Ints: elements of x):
+//
+//	mse.forward  x, t      → y
+//	mse.grad     x, t, dy  → dx = 2/n·dy·(x − t), in place, can accumulate
+//
+// The gradient with respect to t is mse.grad of (t, x, dy).
+func MSE(x, t *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := sameSpec("mse", "x", "target", x, t)
+	if err != nil {
+		return nil, err
+	}
+	if s.Elements() == 0 {
+		return nil, fmt.Errorf("mse: x %v has no elements", s)
+	}
+	d := Description{
+		Kernel: "mse.forward",
+		Out:    device.Spec{DType: s.DType},
+		Ints:   []int64{s.Elements()},
+		Host:   host(s.DType, mseForward[float32], mseForward[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := d
+		g.Kernel = "mse.grad"
+		g.Out = s
+		g.InPlace = []int{0, 1}
+		g.Accumulates = true
+		g.Host = host(s.DType, mseGradient[float32], mseGradient[float64])
+		dx, err := Apply(g, nil, nil, in[0], in[1], dy)
+		if err != nil {
+			return nil, err
+		}
+		dt, err := Apply(g, nil, nil, in[1], in[0], dy)
+		return gorgonia.Nodes{dx, dt}, err
+	}
+	return Apply(d, []bool{true, true}, gradient, x, t)
+}
+
+func mseForward[T device.Float](c *device.Call) error {
+	x, t := device.Floats[T](c.In[0]), device.Floats[T](c.In[1])
+	total := sumOver(len(x), func(lo, hi int) float64 {
+		var s float64
+		for i := lo; i < hi; i++ {
+			d := float64(x[i]) - float64(t[i])
+			s += d * d
+		}
+		return s
+	})
+	device.Floats[T](c.Out[0])[0] = T(total / float64(len(x)))
+	return nil
+}
+
+func mseGradient[T device.Float](c *device.Call) error {
+	x, t, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	f := 2 * float64(device.Floats[T](c.In[2])[0]) / float64(c.Ints[0])
+	device.Parallel(len(dx), cheap, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			put(&dx[i], f*(float64(x[i])-float64(t[i])), c.Accumulate)
+		}
+	})
+	return nil
+}

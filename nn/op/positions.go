@@ -1,0 +1,86 @@
+package op
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// Positions is 0, 1, …, T−1 as int32 of shape (1, T) for token ids (B, T),
+// whose values are not read.
+//
+// Kernel: positions ids → (1, T).
+func Positions(ids *gorgonia.Node) (*gorgonia.Node, error) {
+	s := ids.Shape()
+	if len(s) != 2 {
+		return nil, fmt.Errorf("positions: ids %v, expected (batch, tokens)", s)
+	}
+	return Apply(Description{
+		Kernel: "positions",
+		Out:    device.Spec{DType: device.Int32, Shape: []int{1, s[1]}},
+		Host: func(c *device.Call) error {
+			for i := range c.Out[0].Int32s() {
+				c.Out[0].Int32s()[i] = int32(i)
+			}
+			return nil
+		},
+	}, nil, nil, ids)
+}
+
+// AddRows is x + p with p repeated over the batch: x is (B, T, C) and p is
+// (1, T, C), position embeddings. The result may take x's place; the gradient
+// of x is the incoming one itself, that of p its sum over the batch.
+//
+// Kernels (Ints: B, T·C):
+//
+//	add_rows       x, p → x + p
+//	add_rows.grad  dy   → dp, can accumulate
+func AddRows(x, p *gorgonia.Node) (*gorgonia.Node, error) {
+	xs, ps := x.Shape(), p.Shape()
+	if len(xs) != 3 || len(ps) != 3 || ps[0] != 1 || ps[1] != xs[1] || ps[2] != xs[2] || x.Dtype() != p.Dtype() {
+		return nil, fmt.Errorf("add_rows: x %v and p %v, expected (B, T, C) and (1, T, C)", xs, ps)
+	}
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	d := Description{
+		Kernel:  "add_rows",
+		Out:     s,
+		Ints:    []int64{int64(xs[0]), int64(xs[1] * xs[2])},
+		InPlace: []int{0},
+		Host:    host(s.DType, addRows[float32], addRows[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+		dp, err := Apply(Description{
+			Kernel:      "add_rows.grad",
+			Out:         specOf(in[1]),
+			Ints:        d.Ints,
+			Accumulates: true,
+			Host:        host(s.DType, addRowsGrad[float32], addRowsGrad[float64]),
+		}, nil, nil, grad)
+		return gorgonia.Nodes{grad, dp}, err
+	}
+	return Apply(d, []bool{true, true}, gradient, x, p)
+}
+
+func addRows[T device.Float](c *device.Call) error {
+	n := int(c.Ints[1])
+	x, p, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	device.Parallel(int(c.Ints[0]), 1+(1<<14)/n, func(lo, hi int) {
+		for b := lo; b < hi; b++ {
+			x, y := x[b*n:(b+1)*n], y[b*n:(b+1)*n]
+			for i, v := range p {
+				y[i] = x[i] + v
+			}
+		}
+	})
+	return nil
+}
+
+func addRowsGrad[T device.Float](c *device.Call) error {
+	sumRows(device.Floats[T](c.In[0]), int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
+	return nil
+}

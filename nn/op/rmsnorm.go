@@ -1,0 +1,101 @@
+package op
+
+import (
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// RMSNorm is x·rstd·w over the last dimension, with rstd = 1/√(mean(x²) + eps)
+// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019). x is
+// (…, C), w is (C).
+//
+// Kernels (Ints: rows, C; Floats: eps):
+//
+//	rmsnorm.forward      x, w            → y, rstd (rows), in place
+//	rmsnorm.grad_weight  dy, x, rstd     → dw = Σ dy·x̂ over rows, can accumulate
+//	rmsnorm.grad_input   dy, x, w, rstd  → dx, in place, can accumulate
+//
+// with x̂ = x·rstd, g = dy·w and dx = rstd·(g − x̂·mean(g·x̂)).
+func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("rmsnorm", x)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNorm("rmsnorm", w, s.DType, cols, eps); err != nil {
+		return nil, err
+	}
+	d := Description{
+		Kernel:  "rmsnorm.forward",
+		Out:     s,
+		Extras:  []device.Spec{{DType: s.DType, Shape: []int{rows}}},
+		Ints:    []int64{int64(rows), int64(cols)},
+		Floats:  []float64{eps},
+		InPlace: []int{0},
+		Host:    host(s.DType, rmsNormForward[float32], rmsNormForward[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := Description{
+			Kernel:      "rmsnorm.grad_weight",
+			Out:         specOf(in[1]),
+			Uses:        []Use{{y, 0}},
+			Ints:        d.Ints,
+			Floats:      d.Floats,
+			Accumulates: true,
+			Host:        host(s.DType, rmsNormGradWeight[float32], rmsNormGradWeight[float64]),
+		}
+		dw, err := Apply(g, nil, nil, dy, in[0])
+		if err != nil {
+			return nil, err
+		}
+		g.Kernel, g.Out = "rmsnorm.grad_input", s
+		g.InPlace = []int{0, 1}
+		g.Host = host(s.DType, rmsNormGradInput[float32], rmsNormGradInput[float64])
+		dx, err := Apply(g, nil, nil, dy, in[0], in[1])
+		return gorgonia.Nodes{dx, dw}, err
+	}
+	return Apply(d, []bool{true, true}, gradient, x, w)
+}
+
+func rmsNormForward[T device.Float](c *device.Call) error {
+	rows, cols, eps := int(c.Ints[0]), int(c.Ints[1]), c.Floats[0]
+	x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1])
+	y, rstd := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
+	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			x, y := x[r*cols:(r+1)*cols], y[r*cols:(r+1)*cols]
+			s := 1 / math.Sqrt(squares(x, 0)/float64(cols)+eps)
+			rstd[r] = T(s)
+			for i, v := range x {
+				y[i] = T(float64(v) * s * float64(w[i]))
+			}
+		}
+	})
+	return nil
+}
+
+func rmsNormGradInput[T device.Float](c *device.Call) error {
+	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	dy, x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
+	rstd, dx := device.Floats[T](c.In[3]), device.Floats[T](c.Out[0])
+	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			dy, x, dx := dy[r*cols:(r+1)*cols], x[r*cols:(r+1)*cols], dx[r*cols:(r+1)*cols]
+			s := float64(rstd[r])
+			_, b := normSums(dy, x, w, 0)
+			b *= s / float64(cols)
+			for i, v := range x {
+				put(&dx[i], s*(float64(dy[i])*float64(w[i])-float64(v)*s*b), c.Accumulate)
+			}
+		}
+	})
+	return nil
+}
+
+func rmsNormGradWeight[T device.Float](c *device.Call) error {
+	normGradWeight(device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), nil, device.Floats[T](c.In[2]),
+		int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
+	return nil
+}

@@ -1,0 +1,190 @@
+package op
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// RotaryTable is the cosines and sines of the rotary position embedding (Su et
+// al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021):
+// two tensors (T, D) with
+//
+//	cos[t,i] = cos((offset + t) · theta^(−2(i mod D/2)/D))
+//
+// and sin likewise, both halves of a row being equal, as the models of the
+// transformers library have them. Angles are computed in float64 for either
+// element type; see RotaryTableSingle for the library's own precision.
+//
+// like is any value whose graph the table is to be part of; it is not read, so
+// a small one that exists anyway, such as the token ids, costs nothing. T is
+// positions, D size.
+//
+// Kernel (Ints: T, D, offset, single; Floats: theta; the operand is not read):
+//
+//	rotary_table  like → cos, sin
+func RotaryTable(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
+	return rotaryTableNode(like, dt, positions, size, offset, theta, 0)
+}
+
+// RotaryTableSingle is RotaryTable with frequencies, angles, cosines and sines
+// rounded to float32, whatever the element type: the models of the transformers
+// library compute them so even where everything else is float64.
+func RotaryTableSingle(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
+	return rotaryTableNode(like, dt, positions, size, offset, theta, 1)
+}
+
+func rotaryTableNode(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64, single int64) (cos, sin *gorgonia.Node, err error) {
+	switch {
+	case positions < 1 || offset < 0:
+		err = fmt.Errorf("rotary table: %d positions from %d on: expected at least one from 0 on", positions, offset)
+	case size < 2 || size%2 != 0:
+		err = fmt.Errorf("rotary table: head size %d is not a positive even number", size)
+	case !(theta > 0) || math.IsInf(theta, 1):
+		err = fmt.Errorf("rotary table: theta %g is not a positive number", theta)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	s := device.Spec{DType: dt, Shape: []int{positions, size}}
+	cos, err = Apply(Description{
+		Kernel: "rotary_table",
+		Out:    s,
+		Extras: []device.Spec{s},
+		Ints:   []int64{int64(positions), int64(size), int64(offset), single},
+		Floats: []float64{theta},
+		Host:   host(dt, rotaryTable[float32], rotaryTable[float64]),
+	}, nil, nil, like)
+	if err != nil {
+		return nil, nil, err
+	}
+	sin, err = Pick(cos, 0)
+	return cos, sin, err
+}
+
+func rotaryTable[T device.Float](c *device.Call) error {
+	if len(c.Ints) != 4 || len(c.Floats) != 1 {
+		return errors.New("rotary_table takes three sizes, the precision and theta")
+	}
+	positions, size, offset := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
+	cos, sin := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
+	half, single := size/2, c.Ints[3] == 1
+	device.Parallel(half, 1+(1<<10)/positions, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f := math.Pow(c.Floats[0], -float64(2*i)/float64(size))
+			if single {
+				f = float64(1 / float32(math.Pow(c.Floats[0], float64(float32(2*i)/float32(size)))))
+			}
+			for t := range positions {
+				angle := float64(offset+t) * f
+				if single {
+					angle = float64(float32(offset+t) * float32(f))
+				}
+				y, x := math.Sincos(angle)
+				if single {
+					y, x = float64(float32(y)), float64(float32(x))
+				}
+				at := t*size + i
+				cos[at], cos[at+half] = T(x), T(x)
+				sin[at], sin[at+half] = T(y), T(y)
+			}
+		}
+	})
+	return nil
+}
+
+// Rope turns each head of x by its position's angles, in the half-rotation
+// form of the transformers library:
+//
+//	y[…,i]     = x[…,i]·cos[t,i] − x[…,i+D/2]·sin[t,i]
+//	y[…,i+D/2] = x[…,i+D/2]·cos[t,i+D/2] + x[…,i]·sin[t,i+D/2]    for i < D/2
+//
+// x and the result are (B, T, heads·D), cos and sin (T, D); see RotaryTable.
+// The gradient turns back. Both may be written in place.
+//
+// Kernels (Ints: B, T, heads, D):
+//
+//	rope.forward   x, cos, sin   → y
+//	rope.backward  dy, cos, sin  → dx
+func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+	xs, cs := x.Shape(), cos.Shape()
+	if len(xs) != 3 || len(cs) != 2 || !slices.Equal([]int(cs), []int(sin.Shape())) {
+		return nil, fmt.Errorf("rope: x %v needs three dimensions (batch, positions, heads·size), cos %v and sin %v two (positions, size)", xs, cs, sin.Shape())
+	}
+	if x.Dtype() != cos.Dtype() || x.Dtype() != sin.Dtype() {
+		return nil, fmt.Errorf("rope: x is %v, cos %v, sin %v: they need one element type", x.Dtype(), cos.Dtype(), sin.Dtype())
+	}
+	if heads < 1 || xs[1] != cs[0] || xs[2] != heads*cs[1] || cs[1]%2 != 0 {
+		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v (positions, size)", xs, heads, cs)
+	}
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, fmt.Errorf("rope: %w", err)
+	}
+	d := Description{
+		Kernel:  "rope.forward",
+		Out:     s,
+		Ints:    []int64{int64(xs[0]), int64(xs[1]), int64(heads), int64(cs[1])},
+		InPlace: []int{0},
+		Host:    host(s.DType, rope[float32], rope[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := d
+		g.Kernel = "rope.backward"
+		g.Host = host(s.DType, ropeBackward[float32], ropeBackward[float64])
+		dx, err := Apply(g, nil, nil, grad, in[1], in[2])
+		return gorgonia.Nodes{dx, nil, nil}, err
+	}
+	return Apply(d, []bool{true, false, false}, gradient, x, cos, sin)
+}
+
+func rope[T device.Float](c *device.Call) error {
+	return turn(c, func(x, y, cos, sin []T) {
+		half := len(x) / 2
+		x1, x2, y1, y2 := x[:half], x[half:][:half], y[:half], y[half:][:half]
+		c1, c2, s1, s2 := cos[:half], cos[half:][:half], sin[:half], sin[half:][:half]
+		for i, a := range x1 {
+			b := x2[i]
+			y1[i] = a*c1[i] - b*s1[i]
+			y2[i] = b*c2[i] + a*s2[i]
+		}
+	})
+}
+
+func ropeBackward[T device.Float](c *device.Call) error {
+	return turn(c, func(x, y, cos, sin []T) {
+		half := len(x) / 2
+		x1, x2, y1, y2 := x[:half], x[half:][:half], y[:half], y[half:][:half]
+		c1, c2, s1, s2 := cos[:half], cos[half:][:half], sin[:half], sin[half:][:half]
+		for i, a := range x1 {
+			b := x2[i]
+			y1[i] = a*c1[i] + b*s2[i]
+			y2[i] = b*c2[i] - a*s1[i]
+		}
+	})
+}
+
+// turn calls f for every head of every position.
+func turn[T device.Float](c *device.Call, f func(x, y, cos, sin []T)) error {
+	if len(c.Ints) != 4 {
+		return errors.New("rope takes four sizes")
+	}
+	batch, positions, heads, size := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]), int(c.Ints[3])
+	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
+	cos, sin := device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
+	device.Parallel(batch*positions, 1+(1<<13)/(heads*size), func(lo, hi int) {
+		for bt := lo; bt < hi; bt++ {
+			at := bt % positions * size
+			cos, sin := cos[at:][:size], sin[at:][:size]
+			for h := bt * heads; h < (bt+1)*heads; h++ {
+				f(x[h*size:][:size], y[h*size:][:size], cos, sin)
+			}
+		}
+	})
+	return nil
+}

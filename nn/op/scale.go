@@ -1,0 +1,52 @@
+package op
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// Scale is x times a constant. The gradient is the same kernel on dy.
+//
+// Kernel (Floats: factor):
+//
+//	scale  x  → y = factor·x, in place; the gradient can accumulate
+func Scale(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, fmt.Errorf("scale: %w", err)
+	}
+	d := Description{
+		Kernel:  "scale",
+		Out:     s,
+		Floats:  []float64{factor},
+		InPlace: []int{0},
+		Host:    host(s.DType, scaleHost[float32], scaleHost[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := d
+		g.Accumulates = true
+		dx, err := Apply(g, nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(d, []bool{true}, gradient, x)
+}
+
+func scaleHost[T device.Float](c *device.Call) error {
+	x, y, f := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0]), T(c.Floats[0])
+	device.Parallel(len(y), cheap, func(lo, hi int) {
+		x, y := x[lo:hi], y[lo:hi]
+		if c.Accumulate {
+			for i, v := range x {
+				y[i] += f * v
+			}
+			return
+		}
+		for i, v := range x {
+			y[i] = f * v
+		}
+	})
+	return nil
+}

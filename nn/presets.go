@@ -1,0 +1,110 @@
+package nn
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// presets are shapes by name. Those of published models are their config.json
+// files, reduced to what decides shape and computation.
+var presets = map[string]map[string]any{
+	"mlp-digits": {"model_type": "mlp", "dims": []int{784, 512, 512, 10}},
+	"gpt-char":   {"model_type": "gpt", "vocab_size": 65, "n_ctx": 256, "n_layer": 6, "n_embd": 384, "n_head": 6},
+	"gpt2": {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
+		"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "tie_word_embeddings": true},
+	"qwen2.5-0.5b": {"model_type": "qwen2", "vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864,
+		"num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 32768,
+		"rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "tie_word_embeddings": true, "hidden_act": "silu"},
+	"qwen2.5-1.5b": {"model_type": "qwen2", "vocab_size": 151936, "hidden_size": 1536, "intermediate_size": 8960,
+		"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2, "max_position_embeddings": 131072,
+		"rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "tie_word_embeddings": true, "hidden_act": "silu"},
+	"tinyllama-1.1b": {"model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632,
+		"num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048,
+		"rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"},
+}
+
+// Presets lists the names that Preset knows.
+func Presets() []string { return slices.Sorted(maps.Keys(presets)) }
+
+// Preset is the config of a name.
+func Preset(name string) (Config, error) {
+	v, ok := presets[name]
+	if !ok {
+		return Config{}, fmt.Errorf("unknown preset %q: there is %s", name, strings.Join(Presets(), ", "))
+	}
+	return Config{maps.Clone(v)}, nil
+}
+
+// Resize returns a config with another depth, width or number of heads; 0
+// leaves what it has. Widths of the inner layers and the number of key/value
+// heads keep their ratio as nearly as they can.
+func Resize(c Config, layers, width, heads int) (Config, error) {
+	if layers < 0 || width < 0 || heads < 0 {
+		return Config{}, fmt.Errorf("layers, width and heads must not be negative")
+	}
+	get := func(key string) int {
+		n, _ := whole(c.values[key])
+		return n
+	}
+	changes := map[string]any{}
+	set := func(key string, n int) {
+		if n > 0 {
+			changes[key] = n
+		}
+	}
+	switch c.Type() {
+	case "mlp":
+		if heads > 0 {
+			return Config{}, fmt.Errorf("heads: a model of type mlp has none")
+		}
+		r := reader{values: c.values}
+		dims := r.dims()
+		if r.err != nil {
+			return Config{}, r.err
+		}
+		inner := len(dims) - 2
+		if layers > 0 {
+			inner = layers - 1
+		}
+		w := width
+		if w == 0 && len(dims) > 2 {
+			w = dims[1]
+		}
+		if inner > 0 && w == 0 {
+			return Config{}, fmt.Errorf("width: a deeper mlp needs one")
+		}
+		resized := []int{dims[0]}
+		for range inner {
+			resized = append(resized, w)
+		}
+		changes["dims"] = append(resized, dims[len(dims)-1])
+	case "gpt", "gpt2":
+		set("n_layer", layers)
+		set("n_embd", width)
+		set("n_head", heads)
+		if n := get("n_inner"); n > 0 && width > 0 {
+			changes["n_inner"] = max(1, n*width/get("n_embd"))
+		}
+	case "llama", "qwen2":
+		set("num_hidden_layers", layers)
+		set("hidden_size", width)
+		set("num_attention_heads", heads)
+		if width > 0 {
+			changes["intermediate_size"] = max(1, get("intermediate_size")*width/get("hidden_size"))
+		}
+		if kv := get("num_key_value_heads"); heads > 0 && kv > 0 {
+			n := max(1, kv*heads/get("num_attention_heads"))
+			for heads%n != 0 {
+				n--
+			}
+			changes["num_key_value_heads"] = n
+		}
+	}
+	c = c.With(changes)
+	if _, err := New(c); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}

@@ -1,0 +1,202 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// The sizes of the tutorial's linear layer.
+const (
+	linearIn     = 10_000
+	linearOut    = 50_000
+	linearRows   = 5_000
+	linearPasses = 3
+)
+
+func linearScenario() Scenario {
+	return Scenario{
+		Name:  "linear",
+		Title: "A linear layer 10,000 → 50,000 run three times, with and without gradients",
+		Claims: []Claim{
+			{"D1.3", "Parameters take about 2 GB for the whole run, each input about 200 MB, each output about 1 GB."},
+			{"D1.4", "The first input outlives its variable, because the forward pass keeps it for backward; it goes when the second forward has replaced what was saved. At the end everything goes. Without gradients nothing is kept."},
+		},
+		Run: runLinear,
+	}
+}
+
+// LinearSettings are the resolved settings of the linear scenario.
+type LinearSettings struct {
+	In             int     `json:"in"`
+	Out            int     `json:"out"`
+	Rows           int     `json:"rows"`
+	Passes         int     `json:"passes"`
+	DType          string  `json:"dtype"`
+	Scale          float64 `json:"scale"`
+	Grad           string  `json:"grad"`
+	WorkspaceBytes int64   `json:"workspace_bytes"`
+}
+
+// maxScale keeps every size of a scaled experiment within an int64 of bytes.
+const maxScale = 1000
+
+// scaled multiplies a size by the scale, at least 1.
+func scaled(n int, scale float64) int { return max(1, int(math.Round(float64(n)*scale))) }
+
+// checkScale refuses scales that give no sensible sizes.
+func checkScale(scale float64) error {
+	if !(scale > 0) || scale > maxScale {
+		return fmt.Errorf("--scale %v: it must be above 0 and at most %d; 1 is the document's size", scale, maxScale)
+	}
+	return nil
+}
+
+func runLinear(ctx context.Context, o Options) (*Outcome, error) {
+	if err := checkScale(o.Scale); err != nil {
+		return nil, err
+	}
+	if o.WorkspaceBytes < 0 || o.WorkspaceBytes > 1<<40 {
+		return nil, fmt.Errorf("--workspace-bytes %d: it must be between 0 and 2^40", o.WorkspaceBytes)
+	}
+	set := LinearSettings{
+		In: scaled(linearIn, o.Scale), Out: scaled(linearOut, o.Scale), Rows: scaled(linearRows, o.Scale),
+		Passes: linearPasses, DType: device.Float32.String(), Scale: o.Scale, Grad: o.Grad, WorkspaceBytes: o.WorkspaceBytes,
+	}
+	var grads []bool
+	switch o.Grad {
+	case "on":
+		grads = []bool{true}
+	case "off":
+		grads = []bool{false}
+	case "both":
+		grads = []bool{true, false}
+	default:
+		return nil, fmt.Errorf("--grad %q: it is on, off or both", o.Grad)
+	}
+	out := &Outcome{Report: &report.Report{Scenario: "linear", Settings: set}}
+	for _, grad := range grads {
+		if err := linearRun(ctx, o, set, grad, out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// linearRunName is also the name of PyTorch's record of the same run.
+func linearRunName(grad bool) string {
+	if grad {
+		return "linear_grad"
+	}
+	return "linear_nograd"
+}
+
+// linearRun is one run of the tutorial's loop:
+//
+//	model = Linear(in, out)
+//	for _ in range(3):
+//	    input = randn(rows, in)
+//	    output = model(input)
+func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, out *Outcome) error {
+	dev, err := o.Open()
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	out.Report.Device = deviceOf(dev.Info())
+	rec := instrument.New(instrument.Options{NoTiming: o.DeviceKind == "meta"})
+	rec.Attach(dev.Allocator())
+	s := train.NewSession(dev, rec, train.SessionOptions{WorkspaceBytes: set.WorkspaceBytes})
+	layer := nn.NewLinear(set.In, set.Out, true)
+	b := nn.NewBuilder(layer, nn.Options{})
+	spec := device.Spec{DType: device.Float32, Shape: []int{set.Rows, set.In}}
+	y, err := b.Run(b.Input("input", spec))
+	if err != nil {
+		return err
+	}
+	var options train.PlanOptions
+	if grad {
+		options.Differentiate = y.Nodes
+	}
+	plan, err := train.Compile(b, y.Nodes, options)
+	if err != nil {
+		return err
+	}
+	name := linearRunName(grad)
+	l := &linearLog{set: set, grad: grad, rec: rec}
+	record := func() {
+		rec.Stop()
+		run := report.NewRun(name, nn.Count(layer), o.basis(), rec)
+		if set.WorkspaceBytes > 0 && o.DeviceKind != "cuda" {
+			run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed,
+				Bytes: set.WorkspaceBytes, Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
+		}
+		out.Report.Runs = append(out.Report.Runs, run)
+		out.Recordings = append(out.Recordings, Recording{name, rec, dev.Allocator().Segments(), dev.Allocator().Config()})
+		out.Report.Checks = append(out.Report.Checks, l.checks(o.basis())...)
+		out.Explanation = append(out.Explanation, l.explain()...)
+	}
+	l.mark("start")
+	if err := s.Measure("model", func() error { return s.Materialize(layer, device.Float32) }); err != nil {
+		record()
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	l.mark("model")
+	var x *train.Value
+	var result *train.Result
+	for i := range set.Passes {
+		if err := ctx.Err(); err != nil {
+			record()
+			return err
+		}
+		o.progress("%s: pass %d of %d", name, i+1, set.Passes)
+		rec.Step(i)
+		// Assignment in Python makes the new value first and then drops what
+		// the variable referred to; the order is what the document shows.
+		err := s.Measure("input", func() error {
+			next, err := s.Input("input", spec, nil)
+			if err != nil {
+				return err
+			}
+			if err := s.Fill(next, "normal", 1, uint64(1_000_000+i)); err != nil {
+				return err
+			}
+			x.Release()
+			x = next
+			return nil
+		})
+		if err == nil {
+			l.mark(fmt.Sprintf("in%d", i))
+			err = s.Measure("forward", func() error {
+				next, err := s.Forward(plan, x)
+				if err != nil {
+					return err
+				}
+				result.Release()
+				result = next
+				return nil
+			})
+		}
+		if err != nil {
+			record()
+			return fmt.Errorf("%s, pass %d: %w", name, i, err)
+		}
+		l.mark(fmt.Sprintf("out%d", i))
+	}
+	rec.EndStep()
+	err = s.Measure("release", func() error {
+		result.Release()
+		x.Release()
+		s.Close()
+		return nil
+	})
+	l.mark("end")
+	record()
+	return err
+}

@@ -1,0 +1,99 @@
+package conformance
+
+import (
+	"math/rand/v2"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// attention lists the operations on sequences.
+func attention() []Case {
+	separate := func(heads, kvHeads int) Build {
+		return func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+			return op.Attention(in[0], in[1], in[2], heads, kvHeads, op.AttentionOptions{})
+		}
+	}
+	draw := func(group int) func(d Dims) ([]Operand, Build) {
+		return func(d Dims) ([]Operand, Build) {
+			b, t, kv, size := d.Few(1, 2), d.Size(1, 5), d.Few(1, 2), d.Few(1, 9)
+			heads := kv * group
+			q, k := []int{b, t, heads * size}, []int{b, t, kv * size}
+			return []Operand{{Name: "q", Shape: q}, {Name: "k", Shape: k}, {Name: "v", Shape: k}}, separate(heads, kv)
+		}
+	}
+	return []Case{
+		{Name: "attention", Draw: draw(1), Golden: "attention_mha", GoldenBuild: separate(3, 3), Heads: true},
+		{Name: "grouped-query attention", Draw: draw(3), Golden: "attention_gqa", GoldenBuild: separate(6, 2), Heads: true},
+		{Name: "packed attention", Draw: func(d Dims) ([]Operand, Build) {
+			heads := d.Few(1, 3)
+			shape := []int{d.Few(1, 2), d.Size(1, 5), 3 * heads * d.Few(1, 9)}
+			return []Operand{{Name: "qkv", Shape: shape}}, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+				return op.AttentionPacked(in[0], heads, op.AttentionOptions{})
+			}
+		}},
+		{Name: "rope", Draw: func(d Dims) ([]Operand, Build) {
+			heads, size := d.Few(1, 3), 2*d.Few(1, 5)
+			return []Operand{{Name: "x", Shape: []int{d.Few(1, 3), d.Size(1, 5), heads * size}}}, rope(heads, 2)
+		}, Golden: "rope_half", GoldenBuild: rope(3, 0), Heads: true},
+		{Name: "position embedding", Draw: func(d Dims) ([]Operand, Build) {
+			b, n, c, v := d.Few(1, 3), d.Size(1, 5), d.Size(1, 5), d.Few(1, 9)
+			operands := []Operand{
+				{Name: "ids", Shape: []int{b, n}, Ints: below(v)},
+				{Name: "x", Shape: []int{b, n, c}},
+				{Name: "p", Shape: []int{n + 1, c}},
+			}
+			return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+				positions, err := op.Positions(in[0])
+				if err != nil {
+					return nil, err
+				}
+				p, err := op.Embedding(positions, in[2])
+				if err != nil {
+					return nil, err
+				}
+				return op.AddRows(in[1], p)
+			}
+		}},
+		crossEntropy("cross_entropy", false),
+		crossEntropy("cross_entropy_ignore", true),
+	}
+}
+
+// rope turns heads by the angles of a table from position offset on.
+func rope(heads, offset int) Build {
+	return func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+		s, err := op.SpecOf(in[0])
+		if err != nil {
+			return nil, err
+		}
+		cos, sin, err := op.RotaryTable(in[0], s.DType, s.Shape[1], s.Shape[2]/heads, offset, 10000)
+		if err != nil {
+			return nil, err
+		}
+		return op.Rope(in[0], cos, sin, heads)
+	}
+}
+
+// crossEntropy has targets of which every third is left out where ignored is
+// set; not the first, since the mean needs one.
+func crossEntropy(name string, ignored bool) Case {
+	return Case{Name: name, Golden: name, Draw: func(d Dims) ([]Operand, Build) {
+		rows, v := d.Size(1, 5), d.Size(1, 9)
+		target, n := below(v), 0
+		if ignored {
+			counted := target
+			target = func(r *rand.Rand) int32 {
+				if n++; n%3 == 0 {
+					return op.IgnoreIndex
+				}
+				return counted(r)
+			}
+		}
+		operands := []Operand{{Name: "x", Shape: []int{rows, v}}, {Name: "t", Shape: []int{rows}, Ints: target}}
+		return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+			return op.CrossEntropy(in[0], in[1], op.IgnoreIndex)
+		}
+	}}
+}

@@ -1,0 +1,92 @@
+package train
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// ignoreIndex is the target that the cross-entropy leaves out, as in PyTorch.
+const ignoreIndex = -100
+
+// Loss is what a model is trained to make small.
+type Loss string
+
+// The losses: the mean cross-entropy against integer targets, and the mean of
+// the outputs, which needs no targets.
+const (
+	CrossEntropy Loss = "cross-entropy"
+	MeanOutput   Loss = "mean"
+)
+
+// BatchShape is the shape of a model's batch.
+type BatchShape struct {
+	Rows int // sequences, or samples of a dense net
+	// Tokens is the length of a sequence; 0 for a dense net, whose rows have
+	// Features numbers each.
+	Tokens   int
+	Features int
+}
+
+// Graph is a model's graph with a loss on top.
+type Graph struct {
+	Builder *nn.Builder
+	Output  *gorgonia.Node // logits
+	Loss    *gorgonia.Node // scalar
+	// Specs are those of the plan's inputs: the batch, then the targets unless
+	// the loss has none.
+	Specs []device.Spec
+}
+
+// BuildGraph calls a model on a batch's shape and puts a loss on its output.
+func BuildGraph(model nn.Module, shape BatchShape, loss Loss, o nn.Options) (*Graph, error) {
+	b := nn.NewBuilder(model, o)
+	return buildOn(b, shape, loss)
+}
+
+func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
+	if shape.Rows < 1 || shape.Tokens < 0 || shape.Tokens == 0 && shape.Features < 1 {
+		return nil, fmt.Errorf("batch of %d rows with %d tokens or %d features: sizes must be at least 1",
+			shape.Rows, shape.Tokens, shape.Features)
+	}
+	g := &Graph{Builder: b}
+	in := device.Spec{DType: device.Int32, Shape: []int{shape.Rows, shape.Tokens}}
+	targets := in
+	if shape.Tokens == 0 {
+		in = device.Spec{DType: b.Options().DType, Shape: []int{shape.Rows, shape.Features}}
+		targets = device.Spec{DType: device.Int32, Shape: []int{shape.Rows}}
+	}
+	g.Specs = append(g.Specs, in)
+	x := b.Input("batch", in)
+	var y *gorgonia.Node
+	if loss == CrossEntropy {
+		y = b.Input("targets", targets)
+		g.Specs = append(g.Specs, targets)
+	}
+	out, err := b.Run(x)
+	if err != nil {
+		return nil, err
+	}
+	g.Output = out.One()
+	switch loss {
+	case CrossEntropy:
+		g.Loss, err = op.CrossEntropy(g.Output, y, ignoreIndex)
+	case MeanOutput:
+		g.Loss, err = op.Mean(g.Output)
+	default:
+		err = fmt.Errorf("loss %q is not known: %s or %s", loss, CrossEntropy, MeanOutput)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Compile plans the graph for training: the result holds the loss.
+func (g *Graph) Compile() (*Plan, error) {
+	return Compile(g.Builder, []*gorgonia.Node{g.Loss}, PlanOptions{Differentiate: []*gorgonia.Node{g.Loss}})
+}

@@ -1,0 +1,372 @@
+package train
+
+import (
+	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// accumulateInPlace removes the sums of a gradient's contributions where the
+// later contribution can be added straight to the earlier one: then no second
+// buffer of the gradient's size exists.
+//
+// For z = a + b, with b made after a, the step that makes b adds into a's
+// memory and makes z. That is right when nothing but the sum reads b, and
+// everything else that reads a's memory has done so before b is made.
+func (c *compiler) accumulateInPlace() {
+	for i := range c.steps {
+		s := &c.steps[i]
+		if s.d == nil || s.d.Kernel != "add" || !s.backward || s.recomputed || len(s.in) != 2 {
+			continue
+		}
+		a, b, z := s.in[0], s.in[1], s.out[0]
+		if c.values[a].maker > c.values[b].maker {
+			a, b = b, a
+		}
+		if a == b || !c.canAddInto(a, b, i) {
+			continue
+		}
+		m := c.values[b].maker
+		maker := &c.steps[m]
+		maker.into = a
+		maker.out[0] = z
+		c.values[z].maker = m
+		s.dropped = true
+		c.uses[a][slices.Index(c.uses[a], i)] = m
+		c.uses[b] = nil
+	}
+	c.findGradientMakers()
+}
+
+// canAddInto reports whether the step that makes b may add into a instead,
+// given that step sum is the only other reader.
+func (c *compiler) canAddInto(a, b, sum int) bool {
+	va, vb := c.values[a], c.values[b]
+	if va.maker < 0 || vb.maker < 0 || va.view >= 0 || vb.view >= 0 || !c.steps[va.maker].backward {
+		return false
+	}
+	maker := c.steps[vb.maker]
+	if !maker.d.Accumulates || maker.into >= 0 || maker.out[0] != b || len(c.uses[b]) != 1 {
+		return false
+	}
+	return c.readBefore(a, vb.maker, sum)
+}
+
+// readBefore reports whether everything that reads v's memory, but for step
+// except, comes before step m.
+func (c *compiler) readBefore(v, m, except int) bool {
+	for _, u := range c.uses[v] {
+		if u == except {
+			continue
+		}
+		if u >= m {
+			return false
+		}
+		if s := c.steps[u]; s.d != nil && s.d.View != nil && !c.readBefore(s.out[0], m, except) {
+			return false
+		}
+	}
+	return true
+}
+
+// findGradientMakers marks the steps that can write a parameter's gradient
+// straight to where it stays, adding to it when it is there already from an
+// earlier micro-batch.
+func (c *compiler) findGradientMakers() {
+	for i := range c.steps {
+		s := &c.steps[i]
+		if s.deposit == nil {
+			continue
+		}
+		v := s.in[0]
+		for {
+			if c.values[v].maker < 0 || c.values[v].view >= 0 || len(c.uses[v]) != 1 {
+				break // somebody else reads it: hand over a finished gradient
+			}
+			m := &c.steps[c.values[v].maker]
+			if !m.d.Accumulates || m.out[0] != v || c.values[v].spec.Elements() != s.deposit.Elements() {
+				break
+			}
+			if m.into < 0 {
+				m.gradient = s.deposit
+				break
+			}
+			v = m.into
+		}
+	}
+}
+
+// place decides which storage every value lives in, and when storages begin
+// and end.
+func (c *compiler) place() {
+	p := c.plan
+	// The step after which nothing reads a value, views' readers included.
+	last := make([]int, len(c.values))
+	for v := range last {
+		last[v] = -1
+		for _, u := range c.uses[v] {
+			last[v] = max(last[v], u)
+		}
+	}
+	held := make([]bool, len(c.values))
+	for _, n := range c.outputs {
+		v := c.at[result{n, -1}]
+		held[v] = true
+		p.outputs = append(p.outputs, v)
+	}
+	p.values = make([]value, len(c.values))
+	params := make(map[*nn.Parameter]int)
+	grow := func(v int, st storage) int {
+		st.bytes = c.values[v].spec.Bytes()
+		st.last = -1
+		st.gradient = -1
+		p.storages = append(p.storages, st)
+		return len(p.storages) - 1
+	}
+	for v, cv := range c.values {
+		p.values[v] = value{spec: cv.spec, storage: -1}
+		if cv.maker >= 0 || cv.view >= 0 {
+			continue
+		}
+		st := storage{kind: cv.source, param: -1}
+		if cv.source == parameter {
+			params[cv.param] = len(p.params)
+			st.param = len(p.params)
+		}
+		i := grow(v, st)
+		p.values[v].storage = i
+		switch cv.source {
+		case parameter:
+			p.params = append(p.params, planParameter{cv.param, i})
+		case input:
+			p.inputs = append(p.inputs, v)
+		case seed:
+			p.seeds = append(p.seeds, v)
+		}
+	}
+	// end[st] is when the values placed in a storage so far are last read.
+	end := make([]int, len(p.storages), len(p.storages)+len(c.values))
+	heldStorage := make([]bool, len(p.storages), cap(end))
+	for v, pv := range p.values {
+		if pv.storage >= 0 {
+			end[pv.storage] = max(end[pv.storage], last[v])
+			heldStorage[pv.storage] = heldStorage[pv.storage] || held[v]
+		}
+	}
+	put := func(v, st int, offset uint64) {
+		p.values[v].storage, p.values[v].offset = st, offset
+		end[st] = max(end[st], last[v])
+		heldStorage[st] = heldStorage[st] || held[v]
+	}
+	// A value's readers through its views count before its own place is chosen.
+	for i := len(c.steps) - 1; i >= 0; i-- {
+		if s := c.steps[i]; !s.dropped && s.d != nil && s.d.View != nil {
+			v := s.in[0]
+			last[v] = max(last[v], last[s.out[0]])
+			held[v] = held[v] || held[s.out[0]]
+		}
+	}
+	for v, pv := range p.values {
+		if pv.storage >= 0 {
+			end[pv.storage] = max(end[pv.storage], last[v])
+			heldStorage[pv.storage] = heldStorage[pv.storage] || held[v]
+		}
+	}
+	forward := 0
+	for i := range c.steps {
+		s := &c.steps[i]
+		if i == p.forward {
+			forward = len(p.steps)
+		}
+		if s.dropped {
+			continue
+		}
+		out := step{d: s.d, in: s.in, out: s.out, gradient: -1, deposit: -1, recomputed: s.recomputed}
+		switch {
+		case s.deposit != nil:
+			out.deposit = params[s.deposit]
+			v := s.in[0]
+			st := &p.storages[p.values[v].storage]
+			if st.kind == internal && len(c.uses[v]) == 1 && c.values[v].view < 0 &&
+				(st.gradient < 0 || st.gradient == out.deposit) && !held[v] && end[p.values[v].storage] <= i {
+				st.gradient = out.deposit
+			} else {
+				d := op.CopyDescription(c.values[v].spec)
+				out.d = &d
+			}
+		case s.d.View != nil:
+			of := p.values[s.in[0]]
+			put(s.out[0], of.storage, of.offset+uint64(c.values[s.out[0]].offset))
+		default:
+			for j, v := range s.out {
+				if j == 0 && s.into >= 0 {
+					put(v, p.values[s.into].storage, 0)
+					out.accumulate = true
+					continue
+				}
+				if j == 0 && s.gradient == nil {
+					if st := c.takeOver(s, i, end, heldStorage); st >= 0 {
+						put(v, st, 0)
+						continue
+					}
+				}
+				st := storage{param: -1}
+				k := grow(v, st)
+				end, heldStorage = append(end, 0), append(heldStorage, false)
+				put(v, k, 0)
+				out.fresh = append(out.fresh, k)
+			}
+			if s.gradient != nil {
+				out.gradient = params[s.gradient]
+				p.storages[p.values[s.out[0]].storage].gradient = out.gradient
+			}
+		}
+		if s.node != nil {
+			out.module = c.b.Owner(s.node)
+		}
+		p.steps = append(p.steps, out)
+	}
+	if p.forward == len(c.steps) {
+		forward = len(p.steps)
+	}
+	p.forward = forward
+	c.endings(heldStorage)
+}
+
+// takeOver finds an operand whose storage the result of a step may take:
+// one that the operation allows, that fills its storage, that nothing reads
+// later, and that is the plan's own.
+func (c *compiler) takeOver(s *irStep, index int, end []int, held []bool) int {
+	p := c.plan
+	for _, j := range s.d.InPlace {
+		v := p.values[s.in[j]]
+		st := p.storages[v.storage]
+		if st.kind != internal || held[v.storage] || st.gradient >= 0 || end[v.storage] > index ||
+			v.offset != 0 || st.bytes != c.values[s.out[0]].spec.Bytes() {
+			continue
+		}
+		return v.storage
+	}
+	return -1
+}
+
+// endings notes after which step each storage ends, what is saved for
+// backward, and what stays.
+func (c *compiler) endings(held []bool) {
+	p := c.plan
+	touch := func(v, i int, reads bool) {
+		st := &p.storages[p.values[v].storage]
+		st.last = i
+		if reads && i >= p.forward {
+			st.saved = true
+		}
+	}
+	born := make([]int, len(p.storages))
+	for i := range p.steps {
+		s := &p.steps[i]
+		for _, v := range s.in {
+			touch(v, i, true)
+		}
+		for _, v := range s.out {
+			touch(v, i, false)
+		}
+		for _, k := range s.fresh {
+			born[k] = i
+		}
+	}
+	for k := range p.storages {
+		st := &p.storages[k]
+		st.held = held[k]
+		if st.kind == internal && born[k] >= p.forward {
+			st.saved = false
+		}
+		// Held results and gradients outlive the steps; parameters and seeds
+		// are not the plan's to end.
+		if st.last < 0 || st.held || st.gradient >= 0 || st.kind == parameter || st.kind == seed {
+			continue
+		}
+		if st.kind == input && st.last < p.forward {
+			continue // the caller's; nothing is kept of it
+		}
+		s := &p.steps[st.last]
+		s.free = append(s.free, k)
+	}
+}
+
+// label gives every storage its category and the module and operation that
+// made it.
+func (c *compiler) label() {
+	p := c.plan
+	for k := range p.storages {
+		st := &p.storages[k]
+		switch st.kind {
+		case input:
+			st.label.Category = instrument.Input
+		case seed:
+			st.label.Category = instrument.Temporary
+		case parameter:
+			st.label.Category = instrument.Parameter
+		}
+	}
+	for i, s := range p.steps {
+		for _, k := range s.fresh {
+			st := &p.storages[k]
+			category := instrument.Temporary
+			switch {
+			case st.gradient >= 0:
+				category = instrument.Gradient
+			case st.saved, st.held, s.recomputed && p.readByBackward(k, i):
+				category = instrument.Activation
+			}
+			st.label = instrument.Label{Category: category, Module: s.module, Op: s.d.Kernel}
+		}
+	}
+}
+
+// readByBackward reports whether a recomputed storage is read by a step of
+// backward proper.
+func (p *Plan) readByBackward(k, from int) bool {
+	for _, s := range p.steps[from+1:] {
+		if s.recomputed {
+			continue
+		}
+		for _, v := range s.in {
+			if p.values[v].storage == k {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// findCalls notes after which step the output of each module's call is there.
+func (c *compiler) findCalls() {
+	p := c.plan
+	p.callAt = make(map[int][]int)
+	made := make(map[int]int) // by value: the step that makes it
+	for i, s := range p.steps[:p.forward] {
+		for _, v := range s.out {
+			made[v] = i
+		}
+	}
+calls:
+	for _, call := range c.b.Calls() {
+		var values []int
+		at := -1
+		for _, n := range call.Output.Nodes {
+			v, ok := c.at[result{n, -1}]
+			i, computed := made[v]
+			if !ok || !computed {
+				continue calls // not needed for what this plan computes
+			}
+			values = append(values, v)
+			at = max(at, i)
+		}
+		j := len(p.calls)
+		p.calls = append(p.calls, call)
+		p.callValues = append(p.callValues, values)
+		p.callAt[at] = append(p.callAt[at], j)
+	}
+}
