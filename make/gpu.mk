@@ -63,10 +63,12 @@ gpu-check: bin/cuda.test
 # gpu-kernels compiles every kernel for several architectures with the run-time
 # compiler from the wheels. It needs no card.
 gpu-kernels: $(GPU_LINK) gpu-sdk
-	LD_LIBRARY_PATH=$(GPU_SDK)/lib:$$LD_LIBRARY_PATH $(GPU_ENV) go test -tags gpu -count=1 -run 'TestCompileKernels' ./device/cuda
+	LD_LIBRARY_PATH=$(GPU_SDK)/lib:$$LD_LIBRARY_PATH $(GPU_ENV) \
+		 go test -tags gpu -count=1 -timeout 30m -run 'TestCompileKernels' ./device/cuda
 
 # gpu-emulate runs the tests of device/cuda on a driver that runs the kernels on
 # the processor: slow, but it finds wrong arithmetic without a card.
 gpu-emulate: $(GPU_LINK)
 	$(MAKE) -C device/cuda/internal/emulate OUT=$(GPU_SDK)/emulate CUDA_INCLUDE=$(CUDA_INCLUDE)
-	LD_LIBRARY_PATH=$(GPU_SDK)/emulate TIDEMARK_EMULATE=$(CURDIR)/device/cuda/internal/emulate $(GPU_ENV) go test -tags gpu -count=1 ./device/cuda
+	LD_LIBRARY_PATH=$(GPU_SDK)/emulate TIDEMARK_EMULATE=$(CURDIR)/device/cuda/internal/emulate $(GPU_ENV) \
+		go test -tags gpu -count=1 -timeout 30m -skip TestCompileKernels ./device/cuda

@@ -30,6 +30,16 @@ func (a *Activation) Members(*Members) {}
 
 // Forward takes x of any shape; swiglu takes gate and value of one shape.
 func (a *Activation) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+	if a.Function == "swiglu" && len(in) == 1 && b.eager() {
+		y, err := op.SiLU(in[0])
+		if err != nil {
+			return Output{}, err
+		}
+		return Tensor(y), nil
+	}
+	if a.Function == "gelu_tanh" && a.Name == newGELU && b.eager() && len(in) == 1 {
+		return b.newGELU(in[0])
+	}
 	if a.Function == "swiglu" {
 		if len(in) != 2 {
 			return Output{}, fmt.Errorf("swiglu takes a gate and a value, got %d inputs", len(in))
@@ -77,7 +87,11 @@ func (d *Dropout) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if d.P == 0 || !b.Options().Training {
 		return Tensor(x), nil
 	}
-	y, err := op.Dropout(x, d.P, b.Serial())
+	drop := op.Dropout
+	if b.eager() {
+		drop = op.EagerDropout
+	}
+	y, err := drop(x, d.P, b.Serial())
 	if err != nil {
 		return Output{}, err
 	}

@@ -20,7 +20,26 @@ type Options struct {
 	GradientCheckpointing bool
 	// Training switches dropout on.
 	Training bool
+	// Composition is how layers are built; Fused when zero.
+	Composition Composition
+	// Autocast has matrix products and attention compute in bfloat16 with
+	// weights of DType, as PyTorch's autocast does. It is for the eager
+	// composition on devices that only predict.
+	Autocast bool
 }
+
+// Composition is how layers are made of operations.
+type Composition uint8
+
+// The compositions: one fused operation for what can be computed in one pass,
+// or the sequence of operations that PyTorch runs.
+const (
+	Fused Composition = iota
+	Eager
+)
+
+// String is "fused" or "eager".
+func (c Composition) String() string { return [...]string{"fused", "eager"}[c] }
 
 // Builder builds one Gorgonia graph by calling a module.
 type Builder struct {
@@ -36,7 +55,15 @@ type Builder struct {
 	hooks    []func(Call)
 	calls    []Call
 	serial   int
+
+	held  []*gorgonia.Node // by the call being built
+	keeps []Keep
+	casts map[*gorgonia.Node]*gorgonia.Node // autocast's cache of weights
 }
+
+// Keep says that a value is referred to until another node has been computed,
+// whatever reads it: by a variable of the Python function that computes it.
+type Keep struct{ Value, Until *gorgonia.Node }
 
 // Call is one call of a module, as forward hooks see it.
 type Call struct {
@@ -157,7 +184,9 @@ func (b *Builder) Call(name string, m Module, in ...*gorgonia.Node) (Output, err
 	outer := b.path
 	b.own(outer)
 	b.path = join(outer, name)
-	defer func() { b.path = outer }()
+	held := b.held
+	b.held = nil
+	defer func() { b.path, b.held = outer, held }()
 	out, err := m.Forward(b, in...)
 	if err != nil {
 		if outer == b.path {
@@ -166,6 +195,9 @@ func (b *Builder) Call(name string, m Module, in ...*gorgonia.Node) (Output, err
 		return Output{}, fmt.Errorf("%s: %w", b.path, err)
 	}
 	b.own(b.path)
+	if len(b.held) > 0 {
+		b.KeepUntil(b.last(), b.held...)
+	}
 	call := Call{Path: b.path, Module: m, Inputs: in, Output: out}
 	b.calls = append(b.calls, call)
 	for _, f := range b.hooks {
@@ -186,6 +218,26 @@ func (b *Builder) CallBlock(name string, m Module, in ...*gorgonia.Node) (Output
 		b.segments = append(b.segments, Segment{join(b.path, name), from, len(b.graph.AllNodes())})
 	}
 	return out, nil
+}
+
+// Hold keeps nodes alive until the call of the module being built returns, as a
+// variable of its function does.
+func (b *Builder) Hold(nodes ...*gorgonia.Node) { b.held = append(b.held, nodes...) }
+
+// KeepUntil keeps a node alive until another has been computed.
+func (b *Builder) KeepUntil(until *gorgonia.Node, nodes ...*gorgonia.Node) {
+	for _, n := range nodes {
+		b.keeps = append(b.keeps, Keep{n, until})
+	}
+}
+
+// Keeps lists what Hold and KeepUntil asked for.
+func (b *Builder) Keeps() []Keep { return b.keeps }
+
+// last is the node that was made last.
+func (b *Builder) last() *gorgonia.Node {
+	all := b.graph.AllNodes()
+	return all[len(all)-1]
 }
 
 // own gives the nodes that nobody owns yet to a module.

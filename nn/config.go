@@ -103,7 +103,7 @@ func New(c Config) (Module, error) {
 		}
 	case "gpt":
 		g := GPTConfig{
-			Vocabulary: r.size("vocab_size"), Context: r.size("n_ctx"), Layers: r.size("n_layer"),
+			Vocabulary: r.size("vocab_size"), Context: r.size("n_ctx"), Layers: r.depth("n_layer"),
 			Width: r.size("n_embd"), Heads: r.size("n_head"), Dropout: r.probability("dropout"),
 		}
 		r.divides("n_head", g.Heads, "n_embd", g.Width)
@@ -161,6 +161,20 @@ func (r *reader) sizeOr(key string, def int) int {
 	n, err := whole(v)
 	if err != nil || n < 1 || n >= maxSize {
 		r.fail("%s is %v: it must be a whole number from 1 to %d", key, v, maxSize-1)
+		return 1
+	}
+	return n
+}
+
+// maxDepth bounds the number of layers; the deepest published models have some
+// hundreds.
+const maxDepth = 10_000
+
+// depth is a needed number of layers.
+func (r *reader) depth(key string) int {
+	n := r.size(key)
+	if n > maxDepth {
+		r.fail("%s is %d: it must be at most %d", key, n, maxDepth)
 		return 1
 	}
 	return n
@@ -265,6 +279,10 @@ func (r *reader) dims() []int {
 	case []int:
 		dims = slices.Clone(list)
 	}
+	if len(dims) > maxDepth {
+		r.fail("dims has %d widths: it may have at most %d", len(dims), maxDepth)
+		return nil
+	}
 	if len(dims) < 2 {
 		r.fail("dims is %v: it needs at least two widths", v)
 		return nil
@@ -277,7 +295,7 @@ func (r *reader) dims() []int {
 
 func (r *reader) gpt2() GPT2Config {
 	g := GPT2Config{
-		Vocabulary: r.size("vocab_size"), Width: r.size("n_embd"), Layers: r.size("n_layer"), Heads: r.size("n_head"),
+		Vocabulary: r.size("vocab_size"), Width: r.size("n_embd"), Layers: r.depth("n_layer"), Heads: r.size("n_head"),
 		Epsilon: r.number("layer_norm_epsilon", 1e-5), Tied: r.flag("tie_word_embeddings", true),
 		InitRange:        r.number("initializer_range", 0.02),
 		EmbeddingDropout: r.probability("embd_pdrop"), ResidualDropout: r.probability("resid_pdrop"),
@@ -309,7 +327,7 @@ func (r *reader) activation(name string) string {
 func (r *reader) llama(kind string) LlamaConfig {
 	l := LlamaConfig{
 		Family: "Llama", Vocabulary: r.size("vocab_size"), Width: r.size("hidden_size"),
-		Inner: r.size("intermediate_size"), Layers: r.size("num_hidden_layers"), Heads: r.size("num_attention_heads"),
+		Inner: r.size("intermediate_size"), Layers: r.depth("num_hidden_layers"), Heads: r.size("num_attention_heads"),
 		Context: r.sizeOr("max_position_embeddings", 32768),
 		Epsilon: r.number("rms_norm_eps", 1e-6), Tied: r.flag("tie_word_embeddings", false),
 		InitRange: r.number("initializer_range", 0.02), RopeTheta: r.ropeTheta(),

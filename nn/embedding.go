@@ -34,7 +34,11 @@ func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	y, err := op.Embedding(ids, w)
+	lookUp := op.Embedding
+	if b.eager() {
+		lookUp = op.EagerEmbedding
+	}
+	y, err := lookUp(ids, w)
 	if err != nil {
 		return Output{}, err
 	}

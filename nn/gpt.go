@@ -76,7 +76,7 @@ func (g *GPT) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	x, err := embedTokens(b, ids, g.Config.Context, "wte", g.wte, "wpe", g.wpe)
+	x, err := embedTokens(b, ids, g.Config.Context, "wte", g.wte, "wpe", g.wpe, false)
 	if err != nil {
 		return Output{}, err
 	}
@@ -97,7 +97,7 @@ func (g *GPT) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 
 // embedTokens is the sum of token and position embeddings (B, T, C).
 func embedTokens(b *Builder, ids *gorgonia.Node, context int, tokenName string, tokens *Embedding,
-	positionName string, positions *Embedding) (*gorgonia.Node, error) {
+	positionName string, positions *Embedding, transformers bool) (*gorgonia.Node, error) {
 	if s := ids.Shape(); len(s) != 2 || s[1] > context {
 		return nil, fmt.Errorf("ids %v: expected (batch, tokens) with at most %d tokens, the model's context", s, context)
 	}
@@ -105,7 +105,7 @@ func embedTokens(b *Builder, ids *gorgonia.Node, context int, tokenName string, 
 	if err != nil {
 		return nil, err
 	}
-	pos, err := op.Positions(ids)
+	pos, err := b.positions(ids, transformers)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,14 @@ func embedTokens(b *Builder, ids *gorgonia.Node, context int, tokenName string, 
 	if err != nil {
 		return nil, err
 	}
-	return op.AddRows(x.One(), p.One())
+	if transformers {
+		b.Hold(x.One(), pos, p.One())
+	}
+	y, err := op.AddRows(x.One(), p.One())
+	if err != nil || !transformers {
+		return y, err
+	}
+	return y, b.lookForPacked(pos, ids)
 }
 
 // gptBlock is a pre-norm block of GPT.
@@ -164,16 +171,19 @@ func (k *gptBlock) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	c := chain{b: b}
 	h := c.call("ln1", k.ln1, x)
 	h = c.call("qkv", k.qkv, h)
-	h = c.apply(func() (*gorgonia.Node, error) { return op.AttentionPacked(h, k.heads, op.AttentionOptions{}) })
+	c.hold(h)
+	h = c.apply(func() (*gorgonia.Node, error) { return b.attentionPacked(h, k.heads) })
+	c.hold(h)
 	h = c.call("proj", k.proj, h)
 	h = c.call("attn_drop", k.attnDrop, h)
-	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
+	c.hold(x)
 	h = c.call("ln2", k.ln2, x)
 	h = c.call("fc", k.fc, h)
 	h = c.call("gelu", k.gelu, h)
 	h = c.call("fc2", k.fc2, h)
 	h = c.call("mlp_drop", k.mlpDrop, h)
-	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
 	return Tensor(x), c.err
 }
 
@@ -194,6 +204,13 @@ func (c *chain) call(name string, m Module, in ...*gorgonia.Node) *gorgonia.Node
 		return nil
 	}
 	return out.One()
+}
+
+// hold is Builder.Hold.
+func (c *chain) hold(n *gorgonia.Node) {
+	if c.err == nil {
+		c.b.Hold(n)
+	}
 }
 
 func (c *chain) apply(f func() (*gorgonia.Node, error)) *gorgonia.Node {

@@ -5,8 +5,6 @@ import (
 	"math"
 
 	"gorgonia.org/gorgonia"
-
-	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
 // GPT2Config is the shape of a GPT-2 model; names as in its config.json.
@@ -66,7 +64,7 @@ func (m *gpt2Model) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	x, err := embedTokens(b, ids, m.config.Context, "wte", m.wte, "wpe", m.wpe)
+	x, err := embedTokens(b, ids, m.config.Context, "wte", m.wte, "wpe", m.wpe, true)
 	if err != nil {
 		return Output{}, err
 	}
@@ -122,10 +120,13 @@ func (k *gpt2Block) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	c := chain{b: b}
 	h := c.call("ln_1", k.ln1, x)
 	h = c.call("attn", k.attn, h)
-	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	c.hold(h)
+	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
+	c.hold(x)
 	h = c.call("ln_2", k.ln2, x)
 	h = c.call("mlp", k.mlp, h)
-	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	c.hold(h)
+	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
 	return Tensor(x), c.err
 }
 
@@ -150,7 +151,7 @@ func (a *gpt2Attention) Forward(b *Builder, in ...*gorgonia.Node) (Output, error
 	}
 	c := chain{b: b}
 	h := c.call("c_attn", a.attn, x)
-	h = c.apply(func() (*gorgonia.Node, error) { return op.AttentionPacked(h, a.heads, op.AttentionOptions{}) })
+	h = c.apply(func() (*gorgonia.Node, error) { return b.attentionPacked(h, a.heads) })
 	h = c.call("c_proj", a.proj, h)
 	h = c.call("resid_dropout", a.drop, h)
 	return Tuple(h), c.err
@@ -220,7 +221,7 @@ func (l *Conv1D) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	y, err := op.Conv1D(x, w, bias)
+	y, err := b.linear(x, w, bias, true)
 	if err != nil {
 		return Output{}, err
 	}

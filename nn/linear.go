@@ -51,7 +51,7 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 			return Output{}, err
 		}
 	}
-	y, err := op.Linear(x, w, bias)
+	y, err := b.linear(x, w, bias, false)
 	if err != nil {
 		return Output{}, err
 	}

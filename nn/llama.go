@@ -108,7 +108,17 @@ func (m *llamaModel) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	table, err := b.Call("rotary_emb", m.rotary, ids)
+	positions := ids
+	if b.eager() {
+		if positions, err = b.positions(ids, true); err != nil {
+			return Output{}, err
+		}
+		b.Hold(x.One(), positions)
+		if err := b.lookForPacked(positions, ids); err != nil {
+			return Output{}, err
+		}
+	}
+	table, err := b.Call("rotary_emb", m.rotary, positions)
 	if err != nil {
 		return Output{}, err
 	}
@@ -135,6 +145,13 @@ func (r *rotaryEmbedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, err
 	ids, err := oneInput(r, in)
 	if err != nil {
 		return Output{}, err
+	}
+	if b.eager() {
+		cos, sin, err := op.EagerRotaryTable(ids, b.Options().DType, r.config.HeadDim, r.config.RopeTheta)
+		if err != nil {
+			return Output{}, err
+		}
+		return Tuple(cos, sin), nil
 	}
 	cos, sin, err := op.RotaryTableSingle(ids, b.Options().DType, ids.Shape()[1], r.config.HeadDim, 0, r.config.RopeTheta)
 	if err != nil {
@@ -188,10 +205,11 @@ func (l *llamaLayer) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	c := chain{b: b}
 	h := c.call("input_layernorm", l.in, x)
 	h = c.call("self_attn", l.attn, h, in[1], in[2])
-	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
+	c.hold(x)
 	h = c.call("post_attention_layernorm", l.post, x)
 	h = c.call("mlp", l.mlp, h)
-	x = c.apply(func() (*gorgonia.Node, error) { return op.Add(x, h) })
+	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
 	return Tensor(x), c.err
 }
 
@@ -212,6 +230,9 @@ func (a *llamaAttention) Members(m *Members) {
 }
 
 func (a *llamaAttention) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+	if b.eager() {
+		return a.eager(b, in[0], in[1], in[2])
+	}
 	x, cos, sin := in[0], in[1], in[2]
 	c := chain{b: b}
 	q := c.call("q_proj", a.q, x)
@@ -247,6 +268,13 @@ func (p *llamaMLP) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	}
 	c := chain{b: b}
 	g := c.call("gate_proj", p.gate, x)
+	if b.eager() {
+		s := c.call("act_fn", p.act, g)
+		u := c.call("up_proj", p.up, x)
+		h := c.apply(func() (*gorgonia.Node, error) { return op.Mul(s, u) })
+		h = c.call("down_proj", p.down, h)
+		return Tensor(h), c.err
+	}
 	u := c.call("up_proj", p.up, x)
 	h := c.call("act_fn", p.act, g, u)
 	h = c.call("down_proj", p.down, h)

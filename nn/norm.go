@@ -44,7 +44,11 @@ func (l *LayerNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	y, err := op.LayerNorm(x, w, bias, l.Epsilon)
+	norm := op.LayerNorm
+	if b.eager() {
+		norm = op.EagerLayerNorm
+	}
+	y, err := norm(x, w, bias, l.Epsilon)
 	if err != nil {
 		return Output{}, err
 	}
@@ -84,6 +88,9 @@ func (l *RMSNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	w, err := b.Parameter(l.Weight)
 	if err != nil {
 		return Output{}, err
+	}
+	if b.eager() {
+		return b.rmsNorm(x, w, l.Epsilon)
 	}
 	y, err := op.RMSNorm(x, w, l.Epsilon)
 	if err != nil {

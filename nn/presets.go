@@ -65,6 +65,9 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 			return Config{}, r.err
 		}
 		inner := len(dims) - 2
+		if layers > maxDepth {
+			return Config{}, fmt.Errorf("layers %d: there may be at most %d", layers, maxDepth)
+		}
 		if layers > 0 {
 			inner = layers - 1
 		}

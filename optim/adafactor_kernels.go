@@ -190,8 +190,13 @@ func normalize[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// updateOf is g/√v.
-func updateOf[T device.Float](g, v, least T) T { return 1 / root(max(v, least)) * g }
+// updateOf is g/√max(v, least).
+func updateOf[T device.Float](g, v, least T) T {
+	if v < least {
+		v = least
+	}
+	return 1 / root(v) * g
+}
 
 func update[T device.Float](c *device.Call) error {
 	least := T(c.Floats[0])

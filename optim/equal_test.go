@@ -15,12 +15,13 @@ import (
 // kernels work in.
 func (b *bench) shaped(dt device.DType) {
 	b.add("scalar", dt)
-	b.add("a.weight", dt, 300, 257)
+	b.add("a.weight", dt, 70, 257)
 	b.add("a.bias", dt, 257)
 	b.add("b.weight", dt, 3, 7, 11)
 	b.add("b.bias", dt, 1)
-	b.add("long", dt, 70_001)
-	b.add("tall.weight", dt, 5_000, 3)
+	b.add("long", dt, 40_001)
+	b.add("zero.weight", dt, 9, 5)
+	b.add("tall.weight", dt, 1_000, 3)
 }
 
 // variants are optimizers with options that take every branch.
@@ -90,6 +91,9 @@ func TestImplementationsAgree(t *testing.T) {
 				o := c.o
 				o.Implementation = i
 				equalBits(t, fmt.Sprintf("%s %v as %s", c.name, dt, i), train(t, c.name, o, dt, nil), want)
+				if dt == device.Float64 {
+					continue
+				}
 				old := runtime.GOMAXPROCS(5)
 				equalBits(t, fmt.Sprintf("%s %v as %s on 5 threads", c.name, dt, i), train(t, c.name, o, dt, nil), want)
 				runtime.GOMAXPROCS(old)

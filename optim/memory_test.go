@@ -3,6 +3,7 @@ package optim
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
@@ -105,11 +106,15 @@ func random(t device.Tensor, seed uint64, scale float64) {
 	set(t, v)
 }
 
-// randomize gives parameters values, and gradients of a step.
+// randomize gives parameters values, zeros to those named so, and gradients of
+// a step.
 func (b *bench) randomize(step int) {
 	for i, p := range b.params {
 		if step == 0 {
 			random(p.Value, uint64(i), 0.5)
+			if strings.HasPrefix(p.Name, "zero") {
+				set(p.Value, make([]float64, p.Value.Elements()))
+			}
 		}
 		random(p.Gradient, uint64(1000*(step+1)+i), 0.3)
 	}

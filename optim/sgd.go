@@ -262,24 +262,32 @@ func fusedSGD[T device.Float](c *device.Call) error {
 		if momentum != 0 {
 			b = out[T](c, 1, k, lo, hi)
 		}
-		for i := range p {
+		g = g[:len(p)]
+		if b == nil {
+			for i, x := range p {
+				d := g[i]
+				if decay != 0 {
+					d += T(decay * x)
+				}
+				p[i] = x + T(rate*d)
+			}
+			return
+		}
+		b = b[:len(p)]
+		for i, x := range p {
 			d := g[i]
 			if decay != 0 {
-				d += T(decay * p[i])
+				d += T(decay * x)
 			}
-			if b != nil {
-				v := d
-				if !first {
-					v = T(momentum*b[i]) + T(gain*d)
-				}
-				b[i] = v
-				if nesterov {
-					d += T(momentum * v)
-				} else {
-					d = v
-				}
+			v := d
+			if !first {
+				v = T(momentum*b[i]) + T(gain*d)
 			}
-			p[i] += T(rate * d)
+			b[i] = v
+			if nesterov {
+				v = d + T(momentum*v)
+			}
+			p[i] = x + T(rate*v)
 		}
 	})
 	return nil

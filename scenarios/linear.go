@@ -28,6 +28,11 @@ func linearScenario() Scenario {
 			{"D1.3", "Parameters take about 2 GB for the whole run, each input about 200 MB, each output about 1 GB."},
 			{"D1.4", "The first input outlives its variable, because the forward pass keeps it for backward; it goes when the second forward has replaced what was saved. At the end everything goes. Without gradients nothing is kept."},
 		},
+		Flags: []Flag{
+			{Name: "scale", Default: 1.0, Small: 0.05, Usage: "multiply the experiment's sizes; 1 is the document's"},
+			{Name: "grad", Default: "both", Usage: "on, off or both"},
+			workspaceFlag(),
+		},
 		Run: runLinear,
 	}
 }
@@ -59,18 +64,20 @@ func checkScale(scale float64) error {
 }
 
 func runLinear(ctx context.Context, o Options) (*Outcome, error) {
-	if err := checkScale(o.Scale); err != nil {
+	scale, grad := o.Values.fraction("scale"), o.Values.text("grad")
+	if err := checkScale(scale); err != nil {
 		return nil, err
 	}
-	if o.WorkspaceBytes < 0 || o.WorkspaceBytes > 1<<40 {
-		return nil, fmt.Errorf("--workspace-bytes %d: it must be between 0 and 2^40", o.WorkspaceBytes)
+	workspace, err := o.Values.workspace()
+	if err != nil {
+		return nil, err
 	}
 	set := LinearSettings{
-		In: scaled(linearIn, o.Scale), Out: scaled(linearOut, o.Scale), Rows: scaled(linearRows, o.Scale),
-		Passes: linearPasses, DType: device.Float32.String(), Scale: o.Scale, Grad: o.Grad, WorkspaceBytes: o.WorkspaceBytes,
+		In: scaled(linearIn, scale), Out: scaled(linearOut, scale), Rows: scaled(linearRows, scale),
+		Passes: linearPasses, DType: device.Float32.String(), Scale: scale, Grad: grad, WorkspaceBytes: workspace,
 	}
 	var grads []bool
-	switch o.Grad {
+	switch grad {
 	case "on":
 		grads = []bool{true}
 	case "off":
@@ -78,7 +85,7 @@ func runLinear(ctx context.Context, o Options) (*Outcome, error) {
 	case "both":
 		grads = []bool{true, false}
 	default:
-		return nil, fmt.Errorf("--grad %q: it is on, off or both", o.Grad)
+		return nil, fmt.Errorf("--grad %q: it is on, off or both", grad)
 	}
 	out := &Outcome{Report: &report.Report{Scenario: "linear", Settings: set}}
 	for _, grad := range grads {
@@ -104,13 +111,13 @@ func linearRunName(grad bool) string {
 //	    input = randn(rows, in)
 //	    output = model(input)
 func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, out *Outcome) error {
-	dev, err := o.Open()
+	dev, err := o.Open(o.Alloc)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
 	out.Report.Device = deviceOf(dev.Info())
-	rec := instrument.New(instrument.Options{NoTiming: o.DeviceKind == "meta"})
+	rec := instrument.New(instrument.Options{NoTiming: o.meta()})
 	rec.Attach(dev.Allocator())
 	s := train.NewSession(dev, rec, train.SessionOptions{WorkspaceBytes: set.WorkspaceBytes})
 	layer := nn.NewLinear(set.In, set.Out, true)

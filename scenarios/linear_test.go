@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,17 +17,27 @@ import (
 	"github.com/tidemark-lab/tidemark/train"
 )
 
-func metaOptions() Options {
-	return Options{
-		Open:       func() (device.Device, error) { return device.NewMeta(alloc.Config{}), nil },
-		DeviceKind: "meta", Scale: 1, Grad: "both",
+// on are the options of a scenario on meta or cpu, with values given as on the
+// command line: name, value, name, value, ….
+func on(t *testing.T, kind, scenario string, given ...string) Options {
+	t.Helper()
+	s, err := Find(scenario)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func cpuOptions() Options {
-	o := metaOptions()
-	o.Open = func() (device.Device, error) { return device.NewCPU(alloc.Config{}), nil }
-	o.DeviceKind = "cpu"
+	texts := map[string]string{}
+	for i := 0; i < len(given); i += 2 {
+		texts[given[i]] = given[i+1]
+	}
+	v, err := s.Resolve(kind, texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{DeviceKind: kind, Values: v,
+		Open: func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}
+	if kind == "meta" {
+		o = o.onMeta()
+	}
 	return o
 }
 
@@ -73,8 +84,7 @@ func readPyTorchLinear(t *testing.T) map[string][]pytorchMark {
 // marks are compared after subtracting what was there at its start.
 func TestLinearEqualsPyTorch(t *testing.T) {
 	const workspace = 34_603_008
-	o := metaOptions()
-	o.WorkspaceBytes = workspace
+	o := on(t, "meta", "linear", "workspace-bytes", strconv.Itoa(workspace))
 	out, err := runLinear(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -118,9 +128,8 @@ func TestLinearEqualsPyTorch(t *testing.T) {
 // TestLinearOnCPUEqualsMeta compares the event streams of the two devices.
 func TestLinearOnCPUEqualsMeta(t *testing.T) {
 	streams := make([][][]instrument.Event, 2)
-	for i, o := range []Options{metaOptions(), cpuOptions()} {
-		o.Scale = 0.02
-		o.WorkspaceBytes = 3 << 20
+	for i, kind := range []string{"meta", "cpu"} {
+		o := on(t, kind, "linear", "scale", "0.02", "workspace-bytes", "3145728")
 		out, err := runLinear(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -200,19 +209,11 @@ func TestLinearOutputs(t *testing.T) {
 }
 
 func TestLinearBadSettings(t *testing.T) {
-	for name, change := range map[string]func(*Options){
-		"--scale":           func(o *Options) { o.Scale = 0 },
-		"--scale -1":        func(o *Options) { o.Scale = -1 },
-		"--scale NaN":       func(o *Options) { o.Scale = math.NaN() },
-		"--scale +Inf":      func(o *Options) { o.Scale = math.Inf(1) },
-		"--scale 1e+18":     func(o *Options) { o.Scale = 1e18 },
-		"--grad":            func(o *Options) { o.Grad = "maybe" },
-		"--workspace-bytes": func(o *Options) { o.WorkspaceBytes = -1 },
-	} {
-		o := metaOptions()
-		change(&o)
-		if _, err := runLinear(context.Background(), o); err == nil || !strings.HasPrefix(err.Error(), name) {
-			t.Errorf("%s: error %v does not name the flag", name, err)
+	for _, given := range [][2]string{{"scale", "0"}, {"scale", "-1"}, {"scale", "+Inf"}, {"scale", "1e+18"},
+		{"grad", "maybe"}, {"workspace-bytes", "-1"}} {
+		o := on(t, "meta", "linear", given[0], given[1])
+		if _, err := runLinear(context.Background(), o); err == nil || !strings.HasPrefix(err.Error(), "--"+given[0]) {
+			t.Errorf("%v: error %v does not name the flag", given, err)
 		}
 	}
 }
@@ -236,11 +237,8 @@ func TestLinearWrongClaim(t *testing.T) {
 
 // TestLinearOutOfMemory checks that a run that fails keeps what it measured.
 func TestLinearOutOfMemory(t *testing.T) {
-	o := metaOptions()
-	o.Grad = "on"
-	o.Open = func() (device.Device, error) {
-		return device.NewMeta(alloc.Config{LimitBytes: 3 << 30}), nil
-	}
+	o := on(t, "meta", "linear", "grad", "on")
+	o.Alloc.LimitBytes = 3 << 30
 	out, err := runLinear(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), "pass 1") {
 		t.Fatalf("error %v, want out of memory in pass 1", err)

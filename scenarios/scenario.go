@@ -21,7 +21,10 @@ type Scenario struct {
 	Title string // a line
 	// Claims are what it tests, by the documents' numbers.
 	Claims []Claim
-	// Run does the experiment.
+	// Flags are the settings that its user can choose.
+	Flags []Flag
+	// Run does the experiment. A run that fails midway returns what it
+	// measured until then beside the error.
 	Run func(context.Context, Options) (*Outcome, error)
 }
 
@@ -31,20 +34,18 @@ type Claim struct {
 	Text   string
 }
 
-// Options are what the command line sets for every scenario. A scenario uses
-// those that concern it.
+// Options are what a scenario runs with.
 type Options struct {
-	// Open opens the device that was asked for; each run of a scenario opens
-	// its own, so that none finds another's cached memory.
-	Open func() (device.Device, error)
+	// Open opens the device that was asked for, with an allocator of the given
+	// settings; each run of a scenario opens its own, so that none finds
+	// another's cached memory.
+	Open func(alloc.Config) (device.Device, error)
+	// Alloc are the allocator's settings unless a scenario is about others.
+	Alloc alloc.Config
 	// DeviceKind is the kind of device that Open opens.
 	DeviceKind string
-	// Scale multiplies the sizes of the experiment; 1 is the document's.
-	Scale float64
-	// Grad is "on", "off" or "both".
-	Grad string
-	// WorkspaceBytes is what a matrix library is assumed to keep.
-	WorkspaceBytes int64
+	// Values are the scenario's settings; see Scenario.Resolve.
+	Values Values
 	// Progress gets a line for each thing that begins; nil for silence.
 	Progress func(format string, args ...any)
 }
@@ -52,10 +53,13 @@ type Options struct {
 // Outcome is what a scenario found.
 type Outcome struct {
 	Report *report.Report
-	// Recordings are the runs' timelines, in the order of Report.Runs.
+	// Recordings are the timelines of the first of Report.Runs, in their
+	// order; a picture shows them on one scale.
 	Recordings []Recording
 	// Explanation says, line by line, what happened and why.
 	Explanation []string
+	// Pictures are drawings beside the timelines.
+	Pictures []Drawing
 }
 
 // Recording is the timeline of one run.
@@ -66,9 +70,19 @@ type Recording struct {
 	Config   alloc.Config
 }
 
+// Drawing is a picture that can be written as SVG and as PNG.
+type Drawing struct {
+	// Name is the name of its files without their ending.
+	Name               string
+	WriteSVG, WritePNG func(io.Writer) error
+}
+
 // All lists the scenarios by name.
 func All() []Scenario {
-	all := []Scenario{linearScenario()}
+	all := []Scenario{
+		linearScenario(),
+		peakShiftScenario(),
+	}
 	slices.SortFunc(all, func(a, b Scenario) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -101,9 +115,20 @@ func (o Options) progress(format string, args ...any) {
 	}
 }
 
+// meta says that nothing is computed.
+func (o Options) meta() bool { return o.DeviceKind == "meta" }
+
+// onMeta is the same experiment on the meta device.
+func (o Options) onMeta() Options {
+	o.DeviceKind = "meta"
+	o.Open = func(c alloc.Config) (device.Device, error) { return device.NewMeta(c), nil }
+	o.Progress = nil
+	return o
+}
+
 // basis is what byte counts on the device rest on.
 func (o Options) basis() report.Basis {
-	if o.DeviceKind == "meta" {
+	if o.meta() {
 		return report.Calculated
 	}
 	return report.Observed

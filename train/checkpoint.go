@@ -103,5 +103,6 @@ func (c *compiler) replay(segment int) error {
 			}
 		}
 	}
+	c.keepToEnd(needed)
 	return nil
 }

@@ -33,6 +33,9 @@ type compiler struct {
 	steps  []irStep
 	uses   [][]int // by value: the steps that read it
 
+	sums  eagerSums
+	keeps map[*gorgonia.Node][]*gorgonia.Node // by the node after which they end
+
 	segmentOf map[*gorgonia.Node]int
 	replayed  map[int]bool
 	again     map[result]int // recomputed results
@@ -65,6 +68,7 @@ type irStep struct {
 	dropped    bool
 	deposit    *nn.Parameter
 	gradient   *nn.Parameter
+	keeps      []int // values that are referred to until this step
 }
 
 // backpropagate extends the graph by the gradients of all parameters.
@@ -124,6 +128,7 @@ func (c *compiler) order() {
 	for _, n := range c.outputs {
 		need(n)
 	}
+	c.needKeeps(needed, need)
 	forward := make(map[*gorgonia.Node]bool, len(needed))
 	for n := range needed {
 		forward[n] = true
@@ -162,6 +167,7 @@ func (c *compiler) order() {
 		key[n] = k
 	}
 	slices.SortStableFunc(c.backward, func(a, b *gorgonia.Node) int { return cmp.Compare(key[b], key[a]) })
+	c.findSums()
 }
 
 // describe is a node's description: its operation's own, or ours for the sums
@@ -214,7 +220,15 @@ func (c *compiler) emitAll() error {
 			waiting[g] = append(waiting[g], p)
 		}
 	}
+	if c.eager() {
+		if err := c.emitBackward(waiting); err != nil {
+			return err
+		}
+	}
 	for _, n := range c.backward {
+		if c.eager() {
+			break
+		}
 		if err := c.replayFor(n); err != nil {
 			return err
 		}
@@ -284,6 +298,10 @@ func (c *compiler) emit(n *gorgonia.Node, backward, recomputed bool) error {
 	if recomputed {
 		where = c.again
 	}
+	if c.eager() && d.View != nil && d.View.Extra >= 0 {
+		where[result{n, -1}] = s.in[len(d.In)] // another name for the extra result
+		return nil
+	}
 	v := irValue{spec: d.Out, node: n, view: -1, maker: index}
 	if d.View != nil {
 		of := s.in[d.View.Operand]
@@ -301,6 +319,11 @@ func (c *compiler) emit(n *gorgonia.Node, backward, recomputed bool) error {
 		s.out = append(s.out, len(c.values))
 		c.values = append(c.values, irValue{spec: e, node: n, view: -1, maker: index})
 	}
+	for _, k := range c.keeps[n] {
+		if v, ok := where[result{k, -1}]; ok && !backward || ok && recomputed {
+			s.keeps = append(s.keeps, v)
+		}
+	}
 	c.steps = append(c.steps, s)
 	return nil
 }
@@ -317,6 +340,9 @@ func (c *compiler) countUses() {
 		}
 		if s.into >= 0 {
 			c.uses[s.into] = append(c.uses[s.into], i)
+		}
+		for _, v := range s.keeps {
+			c.uses[v] = append(c.uses[v], i)
 		}
 	}
 }

@@ -54,11 +54,15 @@ func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 			shape.Rows, shape.Tokens, shape.Features)
 	}
 	g := &Graph{Builder: b}
-	in := device.Spec{DType: device.Int32, Shape: []int{shape.Rows, shape.Tokens}}
+	whole := device.Int32
+	if b.Options().Composition == nn.Eager {
+		whole = device.Int64 // as in PyTorch
+	}
+	in := device.Spec{DType: whole, Shape: []int{shape.Rows, shape.Tokens}}
 	targets := in
 	if shape.Tokens == 0 {
 		in = device.Spec{DType: b.Options().DType, Shape: []int{shape.Rows, shape.Features}}
-		targets = device.Spec{DType: device.Int32, Shape: []int{shape.Rows}}
+		targets = device.Spec{DType: whole, Shape: []int{shape.Rows}}
 	}
 	g.Specs = append(g.Specs, in)
 	x := b.Input("batch", in)
@@ -72,10 +76,12 @@ func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 		return nil, err
 	}
 	g.Output = out.One()
-	switch loss {
-	case CrossEntropy:
+	switch {
+	case b.Options().Composition == nn.Eager && (loss == CrossEntropy || loss == MeanOutput):
+		g.Loss, err = eagerLoss(b, g.Output, y)
+	case loss == CrossEntropy:
 		g.Loss, err = op.CrossEntropy(g.Output, y, ignoreIndex)
-	case MeanOutput:
+	case loss == MeanOutput:
 		g.Loss, err = op.Mean(g.Output)
 	default:
 		err = fmt.Errorf("loss %q is not known: %s or %s", loss, CrossEntropy, MeanOutput)

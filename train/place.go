@@ -225,7 +225,12 @@ func (c *compiler) place() {
 		}
 		if s.node != nil {
 			out.module = c.b.Owner(s.node)
+			if c.eager() && s.backward && !s.recomputed {
+				out.group = op.ForwardOf(s.node)
+			}
 		}
+		out.in = append(slices.Clip(out.in), s.keeps...)
+		out.operands = len(s.in)
 		p.steps = append(p.steps, out)
 	}
 	if p.forward == len(c.steps) {
@@ -240,6 +245,9 @@ func (c *compiler) place() {
 // later, and that is the plan's own.
 func (c *compiler) takeOver(s *irStep, index int, end []int, held []bool) int {
 	p := c.plan
+	if c.eager() && s.node != nil {
+		return -1 // PyTorch's operations make new tensors
+	}
 	for _, j := range s.d.InPlace {
 		v := p.values[s.in[j]]
 		st := p.storages[v.storage]
@@ -290,7 +298,7 @@ func (c *compiler) endings(held []bool) {
 		if st.kind == input && st.last < p.forward {
 			continue // the caller's; nothing is kept of it
 		}
-		s := &p.steps[st.last]
+		s := &p.steps[c.groupEnd(st.last)]
 		s.free = append(s.free, k)
 	}
 }

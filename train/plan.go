@@ -66,7 +66,8 @@ type storage struct {
 // hands a gradient over.
 type step struct {
 	d          *op.Description
-	in, out    []int // values
+	in, out    []int // values; in has the operands first, then what is only kept until here
+	operands   int
 	accumulate bool  // add to what out[0]'s storage holds
 	fresh      []int // storages that begin here
 	free       []int // storages that end here
@@ -74,6 +75,7 @@ type step struct {
 	deposit    int   // params index: in[0] is handed over as its gradient; -1
 	module     string
 	recomputed bool
+	group      *gorgonia.Node // the forward node whose gradient this is part of
 }
 
 // planParameter is a parameter that a plan uses.
@@ -104,7 +106,9 @@ func Compile(b *nn.Builder, outputs []*gorgonia.Node, options PlanOptions) (*Pla
 	if err := c.emitAll(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	c.accumulateInPlace()
+	if !c.eager() {
+		c.accumulateInPlace()
+	}
 	c.place()
 	c.label()
 	c.findCalls()

@@ -61,9 +61,11 @@ func (s *Session) Forward(p *Plan, inputs ...*Value) (*Result, error) {
 	for i, v := range p.inputs {
 		got, want := inputs[i].Spec, p.values[v].spec
 		if got.String() != want.String() {
+			r.Release()
 			return nil, fmt.Errorf("forward: input %s is %v, the plan takes %v", p.names[i], got, want)
 		}
 		if inputs[i].m == nil {
+			r.Release()
 			return nil, fmt.Errorf("forward: input %s was released", p.names[i])
 		}
 		st := p.values[v].storage
@@ -169,7 +171,15 @@ func (x *execution) run(i int) error {
 
 func (x *execution) compute(st *step) error {
 	accumulate := st.accumulate
+	if st.d.Memory != nil {
+		if err := x.takeMemory(st); err != nil {
+			return err
+		}
+	}
 	for _, k := range st.fresh {
+		if st.d.Memory != nil {
+			break
+		}
 		sto := &x.p.storages[k]
 		if st.gradient >= 0 && x.p.values[st.out[0]].storage == k {
 			// The gradient of an earlier micro-batch is there: add to it.
@@ -189,7 +199,7 @@ func (x *execution) compute(st *step) error {
 	c := &x.call
 	c.Kernel, c.Floats, c.Host, c.Accumulate = st.d.Kernel, st.d.Floats, st.d.Host, accumulate
 	c.In, c.Out, c.Ints = c.In[:0], c.Out[:0], append(c.Ints[:0], st.d.Ints...)
-	for _, v := range st.in {
+	for _, v := range st.in[:st.operands] {
 		c.In = append(c.In, x.tensor(v))
 	}
 	for _, v := range st.out {

@@ -211,3 +211,68 @@ func TestCheckpointingRecomputes(t *testing.T) {
 		t.Errorf("recomputed: %v, want nothing", n)
 	}
 }
+
+func TestForwardRefusesWrongInputs(t *testing.T) {
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	f := build(t, dev, nil, false)
+	before := dev.Allocator().Stats().Allocated.Current
+	if _, err := f.s.Forward(f.plan); err == nil {
+		t.Error("no inputs were accepted")
+	}
+	small, err := f.s.Input("x", device.Spec{DType: device.Float64, Shape: []int{1, 4}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.s.Forward(f.plan, small); err == nil {
+		t.Error("an input of another shape was accepted")
+	}
+	small.Release()
+	if _, err := f.s.Forward(f.plan, small); err == nil {
+		t.Error("a released input was accepted")
+	}
+	r, err := f.s.Forward(f.plan, f.x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.s.Backward(r, f.dy); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.s.Backward(r, f.dy); err == nil {
+		t.Error("backward ran twice on one result")
+	}
+	r.Release()
+	f.s.ZeroGrad()
+	if after := dev.Allocator().Stats().Allocated.Current; after != before {
+		t.Errorf("%d bytes were allocated before, %d after", before, after)
+	}
+}
+
+// TestHooksSeeValues compares what a hook is given with the layer's output.
+func TestHooksSeeValues(t *testing.T) {
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	f := build(t, dev, nil, false)
+	var paths []string
+	f.s.OnForward(func(c nn.Call, values []device.Tensor) {
+		paths = append(paths, c.Path)
+		if c.Path == "b" { // y = x·Wᵀ on the first layer's output
+			if len(values) != 1 || values[0].Elements() != 12 {
+				t.Errorf("b returned %v", values)
+			}
+			for _, v := range values[0].Float64s() {
+				if v == 0 || math.IsNaN(v) {
+					t.Errorf("b's output has %v", v)
+				}
+			}
+		}
+	})
+	r, err := f.s.Forward(f.plan, f.x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release()
+	if len(paths) != 4 || paths[0] != "a" || paths[1] != "b" || paths[2] != "a" || paths[3] != "" {
+		t.Errorf("hooks were called for %q", paths)
+	}
+}

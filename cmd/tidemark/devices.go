@@ -14,8 +14,14 @@ import (
 type chosen struct {
 	kind string
 	note string // why, when it was not asked for by name
-	open func() (device.Device, error)
+	// config are the allocator's settings that the command line gave, and with
+	// opens the device with others.
+	config alloc.Config
+	with   func(alloc.Config) (device.Device, error)
 }
+
+// open opens the device with the settings that the command line gave.
+func (c chosen) open() (device.Device, error) { return c.with(c.config) }
 
 func deviceFlags() []cli.Flag {
 	return []cli.Flag{
@@ -34,18 +40,18 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 	if config.LimitBytes = c.Int64("limit-bytes"); config.LimitBytes < 0 {
 		return chosen{}, fmt.Errorf("--limit-bytes %d: it must not be negative", config.LimitBytes)
 	}
-	meta := func() (device.Device, error) { return device.NewMeta(config), nil }
+	meta := func(c alloc.Config) (device.Device, error) { return device.NewMeta(c), nil }
 	name := c.String("device")
 	switch {
 	case name == "auto":
 		if _, err := openCUDA(0, config); err != nil {
-			return chosen{"meta", "auto chose meta, because " + err.Error(), meta}, nil
+			return chosen{"meta", "auto chose meta, because " + err.Error(), config, meta}, nil
 		}
-		return chosen{"cuda", "auto chose the first GPU", func() (device.Device, error) { return openCUDA(0, config) }}, nil
+		return chosen{"cuda", "auto chose the first GPU", config, func(c alloc.Config) (device.Device, error) { return openCUDA(0, c) }}, nil
 	case name == "meta":
-		return chosen{"meta", "", meta}, nil
+		return chosen{"meta", "", config, meta}, nil
 	case name == "cpu":
-		return chosen{"cpu", "", func() (device.Device, error) { return device.NewCPU(config), nil }}, nil
+		return chosen{"cpu", "", config, func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}, nil
 	case name == "cuda", strings.HasPrefix(name, "cuda:"):
 		n := 0
 		if rest, ok := strings.CutPrefix(name, "cuda:"); ok {
@@ -53,7 +59,7 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 				return chosen{}, fmt.Errorf("device %q: after cuda: comes the number of a GPU, such as cuda:0", name)
 			}
 		}
-		return chosen{"cuda", "", func() (device.Device, error) { return openCUDA(n, config) }}, nil
+		return chosen{"cuda", "", config, func(c alloc.Config) (device.Device, error) { return openCUDA(n, c) }}, nil
 	}
 	return chosen{}, fmt.Errorf("unknown device %q: there is auto, meta, cpu, cuda and cuda:N", name)
 }

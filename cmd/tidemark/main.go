@@ -32,6 +32,10 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ctx.Done()
+		stop() // a second Ctrl-C ends the program at once
+	}()
 	code := run(ctx, os.Args, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -40,7 +44,7 @@ func main() {
 // run is the program with its surroundings as arguments.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
-	err := app.RunContext(ctx, args)
+	err := app.RunContext(ctx, reorderArgs(app.Commands, args))
 	if err == nil {
 		return exitDone
 	}
@@ -75,6 +79,10 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			runCommand(),
 			listCommand(),
+			trainCommand(),
+			generateCommand(),
+			evalCommand(),
+			compareCommand(),
 			snapshotCommand(),
 			versionCommand(),
 		},
@@ -106,6 +114,9 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	}
 	return fmt.Errorf("%w (see %s --help)", err, name)
 }
+
+// joinNames lists names in a sentence.
+func joinNames(names []string) string { return strings.Join(names, ", ") }
 
 func commandNames(commands []*cli.Command) string {
 	var names []string

@@ -33,7 +33,7 @@ func resultFolder(out, name string, force bool) (folder, error) {
 	}
 }
 
-// saveOutcome writes report.json, the snapshots and the pictures.
+// saveOutcome writes report.json, the snapshots, the pictures and the page.
 func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error) {
 	if err := report.Prepare(dir.path, force); err != nil {
 		return nil, err
@@ -50,6 +50,7 @@ func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error)
 	if err := write(report.FileName, o.Report.WriteJSON); err != nil {
 		return nil, err
 	}
+	page := report.Page{Report: o.Report, Explanation: o.Explanation}
 	picture := report.Picture{Title: "tidemark " + o.Report.Scenario + " on " + o.Report.Device.Kind}
 	for i, r := range o.Recordings {
 		name := "snapshot.pickle"
@@ -63,6 +64,7 @@ func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error)
 		if err != nil {
 			return files, err
 		}
+		page.Recordings = append(page.Recordings, report.PageRecording{Name: r.Name, Recorder: r.Recorder})
 		axis := instrument.ByEvent
 		picture.Panels = append(picture.Panels,
 			report.NewPanel(r.Name, o.Report.Runs[i].Basis, axis, r.Recorder))
@@ -71,6 +73,9 @@ func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error)
 		return files, err
 	}
 	if err := write("timeline.png", picture.WritePNG); err != nil {
+		return files, err
+	}
+	if err := write(report.PageName, page.WriteHTML); err != nil {
 		return files, err
 	}
 	return files, nil

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -17,12 +19,24 @@ func runCommand() *cli.Command {
 	run := &cli.Command{
 		Name:  "run",
 		Usage: "run a scenario: reproduce an experiment and check its claims",
+		Flags: joinFlags([]cli.Flag{&cli.BoolFlag{Name: "all", Usage: "run every scenario with its default settings"}},
+			deviceFlags(), []cli.Flag{
+				&cli.StringFlag{Name: "out", Usage: "folder for a folder of each scenario (default: new ones under " + resultsFolder + ")"},
+				&cli.BoolFlag{Name: "force", Usage: "replace reports that are in the folders already"},
+				&cli.BoolFlag{Name: "json", Usage: "print a JSON list of what each scenario came to"},
+			}),
 		Action: func(c *cli.Context) error {
-			if name := c.Args().First(); name != "" {
+			name := c.Args().First()
+			switch {
+			case c.Bool("all") && name != "":
+				return fmt.Errorf("run --all takes no arguments, got %q", name)
+			case c.Bool("all"):
+				return runAll(c)
+			case name != "":
 				_, err := scenarios.Find(name)
 				return err
 			}
-			return fmt.Errorf("name a scenario: %s", strings.Join(scenarioNames(), ", "))
+			return fmt.Errorf("name a scenario, or --all: %s", strings.Join(scenarioNames(), ", "))
 		},
 	}
 	for _, s := range scenarios.All() {
@@ -50,16 +64,10 @@ func outputFlags() []cli.Flag {
 }
 
 func scenarioCommand(s scenarios.Scenario) *cli.Command {
-	flags := append(deviceFlags(), outputFlags()...)
-	flags = append(flags,
-		&cli.Float64Flag{Name: "scale", Value: 1, Usage: "multiply the experiment's sizes; 1 is the document's"},
-		&cli.StringFlag{Name: "grad", Value: "both", Usage: "on, off or both"},
-		&cli.Int64Flag{Name: "workspace-bytes", Usage: "what the matrix library keeps from its first product on (assumed)"},
-	)
 	return &cli.Command{
 		Name:  s.Name,
 		Usage: s.Title,
-		Flags: flags,
+		Flags: joinFlags(deviceFlags(), outputFlags(), scenarioFlags(s)),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return fmt.Errorf("run %s takes no further arguments, got %q", s.Name, c.Args().First())
@@ -67,6 +75,33 @@ func scenarioCommand(s scenarios.Scenario) *cli.Command {
 			return runScenario(c, s)
 		},
 	}
+}
+
+// scenarioFlags are the settings that a scenario declares. Their values are
+// the scenario's to parse.
+func scenarioFlags(s scenarios.Scenario) []cli.Flag {
+	var flags []cli.Flag
+	for _, f := range s.Flags {
+		if _, ok := f.Default.(bool); ok {
+			flags = append(flags, &cli.BoolFlag{Name: f.Name, Usage: f.Describe()})
+		} else {
+			flags = append(flags, &cli.StringFlag{Name: f.Name, Usage: f.Describe()})
+		}
+	}
+	return flags
+}
+
+// scenarioOptions are the options that the command line gives a scenario.
+func scenarioOptions(c *cli.Context, dev chosen, s scenarios.Scenario) (scenarios.Options, error) {
+	given := map[string]string{}
+	for _, f := range s.Flags {
+		if c.IsSet(f.Name) {
+			given[f.Name] = fmt.Sprint(c.Value(f.Name))
+		}
+	}
+	values, err := s.Resolve(dev.kind, given)
+	return scenarios.Options{Open: dev.with, Alloc: dev.config, DeviceKind: dev.kind, Values: values,
+		Progress: progressTo(c.App.ErrWriter, dev.kind)}, err
 }
 
 func runScenario(c *cli.Context, s scenarios.Scenario) error {
@@ -78,11 +113,11 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 	if err != nil {
 		return err
 	}
-	outcome, runErr := s.Run(c.Context, scenarios.Options{
-		Open: dev.open, DeviceKind: dev.kind,
-		Scale: c.Float64("scale"), Grad: c.String("grad"), WorkspaceBytes: c.Int64("workspace-bytes"),
-		Progress: progressTo(c.App.ErrWriter, dev.kind),
-	})
+	options, err := scenarioOptions(c, dev, s)
+	if err != nil {
+		return err
+	}
+	outcome, runErr := s.Run(c.Context, options)
 	if outcome == nil || len(outcome.Report.Runs) == 0 {
 		if runErr == nil {
 			runErr = errors.New("the scenario recorded nothing")
@@ -90,7 +125,7 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 		return runErr
 	}
 	outcome.Report.Tidemark = version
-	files, err := saveOutcome(dir, c.Bool("force"), outcome)
+	files, err := saveAll(dir, c.Bool("force"), outcome)
 	if err != nil {
 		return errors.Join(runErr, err)
 	}
@@ -111,6 +146,24 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 		return cli.Exit(failed(outcome.Report), exitDoesNotHold)
 	}
 	return nil
+}
+
+// saveAll is saveOutcome with the outcome's own pictures.
+func saveAll(dir folder, force bool, o *scenarios.Outcome) ([]string, error) {
+	files, err := saveOutcome(dir, force, o)
+	if err != nil {
+		return files, err
+	}
+	for _, d := range o.Pictures {
+		for ending, write := range map[string]func(io.Writer) error{".svg": d.WriteSVG, ".png": d.WritePNG} {
+			path := filepath.Join(dir.path, d.Name+ending)
+			if err := report.WriteFile(path, force, write); err != nil {
+				return files, err
+			}
+			files = append(files, path)
+		}
+	}
+	return files, nil
 }
 
 // failed names the checks that do not hold.

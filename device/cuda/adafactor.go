@@ -4,140 +4,215 @@ package cuda
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// adafactorOptions are the settings of one step, named as PyTorch's; step
-// counts from 1. eps1 is PyTorch's first eps, in float32 its default is 1.19e-7.
-type adafactorOptions struct {
-	lr, decayPower, eps1, eps2, d, weightDecay float64
-	step                                       int64
-}
+// flatScalarGrid is for kernels that give each of 256 threads one element.
+func flatScalarGrid(n int64) grid { return grid{x: (n + 255) / 256} }
 
-// adafactorState is a parameter's second moments: row (R) and col (C) for a
-// matrix of R × C, or variance of the parameter's shape for a vector.
-type adafactorState struct{ row, col, variance device.Tensor }
-
-// adafactorScratch is how many elements of scratch memory adafactor needs for
-// a parameter of R × C (R is 1 for a vector).
-func adafactorScratch(rows, cols int) int64 {
-	n, _ := chunks(rows, cols, math.MaxInt32)
-	return max(int64(n)*int64(cols), 2*adafactorParts(int64(rows)*int64(cols))) + 4
-}
-
-func adafactorParts(n int64) int64 { return min(512, (n+4095)/4096) }
-
-// adafactor makes one step for one parameter (Shazeer and Stern 2018, in
-// PyTorch's form). clip may be the zero Tensor.
-func (d *Device) adafactor(p, g, clip device.Tensor, s adafactorState, scratch device.Tensor, rows, cols int,
-	o adafactorOptions) error {
-	if need := adafactorScratch(rows, cols); scratch.Addr == 0 || scratch.Elements() < need {
-		return fmt.Errorf("adafactor needs scratch memory for %d elements", need)
-	}
-	weight := math.Pow(float64(o.step), o.decayPower)
-	size := uint64(p.DType.Size())
-	// The last four elements hold the mean of row, and the two norms.
-	mean, norms, partial := scratch, scratch, scratch
-	mean.Addr += size * uint64(scratch.Elements()-4)
-	norms.Addr = mean.Addr + size
-	if s.row.Addr != 0 {
-		if err := d.adafactorMoments(g, clip, s, partial, rows, cols, weight); err != nil {
-			return err
-		}
-		// mean(row), by one block.
-		if err := d.sumFinish(p.DType, s.row, mean, rows, 1/float64(rows), false, false); err != nil {
-			return err
-		}
-	} else {
-		mean = device.Tensor{}
-		if err := d.adafactorVariance(g, clip, s.variance, weight); err != nil {
-			return err
-		}
-	}
-	f, err := d.kernel("optimizer", "adafactor_norms", p.DType)
-	if err != nil {
-		return err
-	}
-	n := p.Elements()
-	parts := adafactorParts(n)
-	a := d.begin()
-	a.tensors(p, g, clip, s.row, s.col, s.variance, mean, partial)
-	a.i64(n)
-	a.i32(cols)
-	a.real(o.eps1, f.double)
-	if err := d.launch(f, grid{x: parts}, 256, 0); err != nil {
-		return err
-	}
-	for i := range uint64(2) {
-		from, to := partial, norms
-		from.Addr += i * uint64(parts) * size
-		to.Addr += i * size
-		if err := d.sumFinish(p.DType, from, to, int(parts), 1, false, false); err != nil {
-			return err
-		}
-	}
-	if f, err = d.kernel("optimizer", "adafactor_apply", p.DType); err != nil {
-		return err
-	}
-	a = d.begin()
-	a.tensors(p, g, clip, s.row, s.col, s.variance, mean, norms)
-	a.i64(n)
-	a.i32(cols)
-	rho := math.Min(o.lr, 1/math.Sqrt(float64(o.step)))
-	for _, v := range []float64{o.eps1, o.eps2, o.d, rho, 1 - o.lr*o.weightDecay} {
-		a.real(v, f.double)
-	}
-	return d.launch(f, grid{x: (n + 255) / 256}, 256, 0)
-}
-
-func (d *Device) adafactorMoments(g, clip device.Tensor, s adafactorState, partial device.Tensor, rows, cols int,
-	weight float64) error {
+// adafactorRows is row (batch·rows) = means over columns of g², or
+// lerp(row, means, weight) when add is set.
+func (d *Device) adafactorRows(g, row device.Tensor, count int64, columns int, add bool, weight float64) error {
 	f, err := d.kernel("optimizer", "adafactor_rows", g.DType)
 	if err != nil {
 		return err
 	}
 	a := d.begin()
-	a.tensors(g, clip, s.row)
-	a.i32(cols)
+	a.tensors(g, row)
+	a.i32(columns)
+	a.flag(add)
 	a.real(weight, f.double)
-	if err := d.launch(f, grid{x: int64(rows)}, rowThreads(cols), 0); err != nil {
+	return d.launch(f, grid{x: count}, rowThreads(columns), 0)
+}
+
+// adafactorColumns is the same for means over rows. The partial sums need
+// memory for at least batch·columns float64.
+func (d *Device) adafactorColumns(g, column, partial device.Tensor, batch, rows, columns int, add bool,
+	weight float64) error {
+	if partial.Addr == 0 || partial.Elements() < int64(batch)*int64(columns) {
+		return fmt.Errorf("column means of %v need a workspace of %d bytes", g.Spec, 8*int64(batch)*int64(columns))
+	}
+	f, err := d.kernel("optimizer", "adafactor_columns", g.DType)
+	if err != nil {
 		return err
 	}
-	if f, err = d.kernel("optimizer", "adafactor_columns", g.DType); err != nil {
-		return err
-	}
-	n, chunk := chunks(rows, cols, math.MaxInt32)
-	a = d.begin()
-	a.tensors(g, clip, partial)
+	n, chunk := chunks(rows, columns, partial.Elements()/(int64(batch)*int64(columns)))
+	a := d.begin()
+	a.tensors(g, partial)
 	a.i64(int64(rows))
-	a.i32(cols)
+	a.i32(columns)
 	a.i64(chunk)
-	if err := d.launch(f, columnGrid(cols, n), 256, 0); err != nil {
+	g1 := columnGrid(columns, n)
+	g1.z = int64(batch)
+	if err := d.launch(f, g1, 256, 0); err != nil {
 		return err
 	}
 	if f, err = d.kernel("optimizer", "adafactor_columns_finish", g.DType); err != nil {
 		return err
 	}
 	a = d.begin()
-	a.tensors(partial, s.col)
+	a.tensors(partial, column)
 	a.i32(n)
-	a.i32(cols)
 	a.i64(int64(rows))
+	a.i32(columns)
+	a.flag(add)
 	a.real(weight, f.double)
-	return d.launch(f, grid{x: int64(cols+127) / 128}, 128, 0)
+	return d.launch(f, grid{x: int64(columns+127) / 128, y: int64(batch)}, 128, 0)
 }
 
-func (d *Device) adafactorVariance(g, clip, variance device.Tensor, weight float64) error {
-	f, err := d.kernel("optimizer", "adafactor_variance", g.DType)
+// adafactorMean is mean (batch) of row (batch, rows), at least eps, in mean's
+// type.
+func (d *Device) adafactorMean(row, mean device.Tensor, batch, rows int, eps float64) error {
+	f, err := d.kernel("optimizer", "adafactor_mean", row.DType)
 	if err != nil {
 		return err
 	}
-	n := g.Elements()
 	a := d.begin()
-	a.tensors(g, clip, variance)
+	a.tensors(row, mean)
+	a.i32(rows)
+	a.flag(mean.DType != device.Float64 || f.double)
+	a.real(eps, f.double)
+	return d.launch(f, grid{x: int64(batch)}, 256, 0)
+}
+
+func matricesOf(c *device.Call) (batch, rows, columns int) {
+	return int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
+}
+
+func adafactorNormCall(d *Device, c *device.Call) error {
+	x := c.In[0]
+	partial := d.scratch(c, device.Float64)
+	parts := (x.Elements() + normChunk - 1) / normChunk
+	if partial.Addr == 0 || partial.Elements() < parts {
+		return fmt.Errorf("a norm of %v needs a workspace of %d bytes", x.Spec, 8*parts)
+	}
+	err := d.foreach("squares", lists{x: c.In}, normChunk, func(a *arguments, _ *function, _ int64) { a.tensors(partial) })
+	if err != nil {
+		return err
+	}
+	return d.norm(x.DType, partial, c.Out[0], parts)
+}
+
+func adafactorRowsCall(d *Device, c *device.Call) error {
+	batch, rows, columns := matricesOf(c)
+	return d.adafactorRows(c.In[0], c.Out[0], int64(batch)*int64(rows), columns, false, 0)
+}
+
+func adafactorColumnsCall(d *Device, c *device.Call) error {
+	batch, rows, columns := matricesOf(c)
+	return d.adafactorColumns(c.In[0], c.Out[0], d.scratch(c, device.Float64), batch, rows, columns, false, 0)
+}
+
+func adafactorMeanCall(d *Device, c *device.Call) error {
+	batch, rows, _ := matricesOf(c)
+	return d.adafactorMean(c.In[0], c.Out[0], batch, rows, 0)
+}
+
+func adafactorOuterCall(d *Device, c *device.Call) error {
+	_, rows, columns := matricesOf(c)
+	f, err := d.kernel("optimizer", "adafactor_outer", c.Out[0].DType)
+	if err != nil {
+		return err
+	}
+	n := c.Out[0].Elements()
+	a := d.begin()
+	a.tensors(c.In[0], c.In[1], c.Out[0])
 	a.i64(n)
-	a.real(weight, f.double)
-	return d.launch(f, grid{x: (n + 255) / 256}, 256, 0)
+	a.i32(rows)
+	a.i32(columns)
+	return d.launch(f, flatScalarGrid(n), 256, 0)
+}
+
+func adafactorNormalizeCall(d *Device, c *device.Call) error {
+	_, rows, columns := matricesOf(c)
+	f, err := d.kernel("optimizer", "adafactor_normalize", c.Out[0].DType)
+	if err != nil {
+		return err
+	}
+	n := c.Out[0].Elements()
+	a := d.begin()
+	a.tensors(c.In[0], c.Out[0])
+	a.i64(n)
+	a.i64(int64(rows) * int64(columns))
+	a.real(c.Floats[0], f.double)
+	return d.launch(f, flatScalarGrid(n), 256, 0)
+}
+
+// adafactorParts is the number of partial sums of a parameter's squares, and
+// where those of its update begin in the scratch memory: mean(row) follows
+// after twice as many.
+const adafactorParts = 256
+
+// adafactorFusedCall is the whole step of one parameter. In: the gradient. Out:
+// the parameter, row, col; with no matrices (batch 0) the parameter and its
+// variance. Ints: batch, rows, columns. Floats: w, rho, eps1, eps2,
+// clip_threshold, 1 − lr·decay. Scratch: 512 + batch elements of float64.
+func adafactorFusedCall(d *Device, c *device.Call) error {
+	batch, rows, columns := matricesOf(c)
+	p, g, n := c.Out[0], c.In[0], c.Out[0].Elements()
+	w, rho, eps, eps2, threshold, shrink := c.Floats[0], c.Floats[1], c.Floats[2], c.Floats[3], c.Floats[4], c.Floats[5]
+	if want := 8 * int64(2*adafactorParts+batch); c.Scratch.Addr == 0 || c.Scratch.Bytes() < want {
+		return fmt.Errorf("%d bytes of scratch memory, expected %d", c.Scratch.Bytes(), want)
+	}
+	var row, column, variance device.Tensor
+	mean := device.Tensor{Spec: device.Spec{DType: device.Float64, Shape: []int{batch}}, Addr: c.Scratch.Addr + 8*2*adafactorParts}
+	if batch == 0 {
+		variance = c.Out[1]
+		f, err := d.kernel("optimizer", "adafactor_variance", p.DType)
+		if err != nil {
+			return err
+		}
+		a := d.begin()
+		a.tensors(g, variance)
+		a.i64(n)
+		a.real(w, f.double)
+		if err := d.launch(f, flatScalarGrid(n), 256, 0); err != nil {
+			return err
+		}
+	} else {
+		row, column = c.Out[1], c.Out[2]
+		if err := d.adafactorRows(g, row, int64(batch)*int64(rows), columns, true, w); err != nil {
+			return err
+		}
+		if err := d.adafactorColumns(g, column, d.spare(device.Float64), batch, rows, columns, true, w); err != nil {
+			return err
+		}
+		if err := d.adafactorMean(row, mean, batch, rows, eps); err != nil {
+			return err
+		}
+	}
+	factors := func(a *arguments, double bool) {
+		a.tensors(row, column, variance, mean)
+		a.i32(rows)
+		a.i32(columns)
+		a.real(eps*eps, double)
+		a.place(0, 8) // a structure of pointers ends at a multiple of 8
+	}
+	parts := min(adafactorParts, (n+4095)/4096)
+	f, err := d.kernel("optimizer", "adafactor_norms", p.DType)
+	if err != nil {
+		return err
+	}
+	a := d.begin()
+	factors(a, f.double)
+	a.tensors(p, g, c.Scratch)
+	a.i64(n)
+	if err := d.launch(f, grid{x: parts}, 256, 0); err != nil {
+		return err
+	}
+	if f, err = d.kernel("optimizer", "adafactor_apply", p.DType); err != nil {
+		return err
+	}
+	a = d.begin()
+	factors(a, f.double)
+	a.tensors(p, g, c.Scratch)
+	a.i64(n)
+	a.i32(int(parts))
+	a.f64(rho)
+	a.f64(eps2)
+	a.f64(threshold)
+	a.real(shrink, f.double)
+	// Each block adds the partial sums up again, so there are not too many.
+	return d.launch(f, grid{x: min((n+255)/256, 4096)}, 256, 0)
 }

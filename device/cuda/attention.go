@@ -11,15 +11,14 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// attentionShape describes fused attention: queries (batch, time, heads·size),
-// keys and values (batch, time, kvHeads·size), contiguous within a position.
+// attentionShape describes causal attention: q (batch, queries, heads·size), k
+// and v (batch, keys, kvHeads·size), contiguous within a position.
 type attentionShape struct {
-	batch, time, heads, kvHeads, size int
+	batch, queries, keys, heads, kvHeads, size int
 	// Elements from position to position; 0 means that positions follow each
 	// other without a gap.
 	qStride, kStride, vStride, oStride int
-	scale                              float64 // 0 means 1/√size
-	causal                             bool
+	scale                              float64
 }
 
 func (s *attentionShape) strides() {
@@ -37,6 +36,9 @@ func (s *attentionShape) strides() {
 func (s *attentionShape) check() error {
 	if s.kvHeads <= 0 || s.heads%s.kvHeads != 0 {
 		return fmt.Errorf("attention: %d query heads are not a multiple of %d key heads", s.heads, s.kvHeads)
+	}
+	if s.keys < s.queries {
+		return fmt.Errorf("attention: %d queries for %d keys", s.queries, s.keys)
 	}
 	if s.size <= 0 || s.size > 256 {
 		return fmt.Errorf("attention: heads of %d elements; the kernels take 1 to 256", s.size)
@@ -91,7 +93,9 @@ func (d *Device) attentionKernel(name string, s *attentionShape, elem device.DTy
 		s.size, d.sharedBytes)
 }
 
-// attentionForward writes o and lse (batch, heads, time).
+func tiles(n, rows int) int64 { return int64((n + rows - 1) / rows) }
+
+// attentionForward writes o and lse (batch, heads, queries).
 func (d *Device) attentionForward(q, k, v, o, lse device.Tensor, s attentionShape) error {
 	if err := s.check(); err != nil {
 		return err
@@ -104,12 +108,13 @@ func (d *Device) attentionForward(q, k, v, o, lse device.Tensor, s attentionShap
 	a := d.begin()
 	a.tensors(q, k, v, o, lse)
 	d.attentionArguments(a, &s, f.double, s.oStride)
-	return d.launch(f, grid{x: int64(s.batch * s.heads), y: int64((s.time + t.rows - 1) / t.rows)}, 128, bytes)
+	return d.launch(f, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 128, bytes)
 }
 
 // attentionArguments places what follows the tensors.
 func (d *Device) attentionArguments(a *arguments, s *attentionShape, double bool, more ...int) {
-	a.i32(s.time)
+	a.i32(s.queries)
+	a.i32(s.keys)
 	a.i32(s.heads)
 	a.i32(s.kvHeads)
 	for _, n := range []int{s.qStride, s.kStride, s.vStride} {
@@ -118,21 +123,16 @@ func (d *Device) attentionArguments(a *arguments, s *attentionShape, double bool
 	for _, n := range more {
 		a.i64(int64(n))
 	}
-	scale := s.scale
-	if scale == 0 {
-		scale = defaultScale(s.size)
-	}
-	a.real(scale, double)
-	a.flag(s.causal)
+	a.real(s.scale, double)
 }
 
 // attentionBackward writes dq, dk and dv, which have the strides of q, k and v;
-// dout has o's. delta is scratch memory of (batch, heads, time).
+// dout has o's. dq may be o. delta is scratch memory of (batch, heads, queries).
 func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv device.Tensor, s attentionShape) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	if n := int64(s.batch * s.heads * s.time); delta.Addr == 0 || delta.Elements() < n {
+	if n := int64(s.batch * s.heads * s.queries); delta.Addr == 0 || delta.Elements() < n {
 		return fmt.Errorf("attention's gradient needs scratch memory for %d elements", n)
 	}
 	s.strides()
@@ -143,7 +143,7 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 	a := d.begin()
 	a.tensors(q, k, v, o, dout, lse, delta, dq)
 	d.attentionArguments(a, &s, f.double, s.oStride, s.oStride, s.qStride)
-	err = d.launch(f, grid{x: int64(s.batch * s.heads), y: int64((s.time + t.rows - 1) / t.rows)}, 128, bytes)
+	err = d.launch(f, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 128, bytes)
 	if err != nil {
 		return err
 	}
@@ -154,5 +154,45 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 	a = d.begin()
 	a.tensors(q, k, v, dout, lse, delta, dk, dv)
 	d.attentionArguments(a, &s, f.double, s.oStride, s.kStride, s.vStride)
-	return d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: int64((s.time + t.rows - 1) / t.rows)}, 128, bytes)
+	return d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: tiles(s.keys, t.rows)}, 128, bytes)
+}
+
+// attentionOf reads Ints: batch, queries, keys, heads, kvHeads, size; Floats: scale.
+func attentionOf(c *device.Call) attentionShape {
+	n := c.Ints
+	return attentionShape{batch: int(n[0]), queries: int(n[1]), keys: int(n[2]), heads: int(n[3]), kvHeads: int(n[4]),
+		size: int(n[5]), scale: c.Floats[0]}
+}
+
+func attentionForwardCall(d *Device, c *device.Call) error {
+	return d.attentionForward(c.In[0], c.In[1], c.In[2], c.Out[0], c.Out[1], attentionOf(c))
+}
+
+func attentionBackwardCall(d *Device, c *device.Call) error {
+	return d.attentionBackward(c.In[0], c.In[1], c.In[2], c.In[3], c.In[4], c.In[5], callScratch(c, c.Out[0].DType),
+		c.Out[0], c.Out[1], c.Out[2], attentionOf(c))
+}
+
+// packed splits a tensor (batch, positions, 3·heads·size) into the places where
+// its three parts begin, and sets the strides that go with it.
+func (s *attentionShape) packed(t device.Tensor) (q, k, v device.Tensor) {
+	width := s.heads * s.size
+	s.qStride, s.kStride, s.vStride = 3*width, 3*width, 3*width
+	q, k, v = t, t, t
+	k.Addr += uint64(int64(width) * t.DType.Size())
+	v.Addr += uint64(2 * int64(width) * t.DType.Size())
+	return q, k, v
+}
+
+func attentionPackedForwardCall(d *Device, c *device.Call) error {
+	s := attentionOf(c)
+	q, k, v := s.packed(c.In[0])
+	return d.attentionForward(q, k, v, c.Out[0], c.Out[1], s)
+}
+
+func attentionPackedBackwardCall(d *Device, c *device.Call) error {
+	s := attentionOf(c)
+	q, k, v := s.packed(c.In[0])
+	dq, dk, dv := s.packed(c.Out[0])
+	return d.attentionBackward(q, k, v, c.In[1], c.In[2], c.In[3], callScratch(c, c.Out[0].DType), dq, dk, dv, s)
 }

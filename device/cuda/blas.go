@@ -38,36 +38,53 @@ func (d *Device) closeBLAS() error {
 	return nil
 }
 
-// SetWorkspace gives cuBLAS the memory to work in, in place of memory of its
-// own. Kernels whose call has no scratch memory use it too: the stream's order
-// keeps them apart. The memory must stay allocated until another is set; the
-// zero Tensor takes it away.
-func (d *Device) SetWorkspace(t device.Tensor) error {
-	bytes := t.Bytes()
-	if t.Addr == 0 {
-		bytes = 0
+// SetWorkspace gives cuBLAS the first block to work in, in place of memory of
+// its own, and kernels that need a little working memory the second, or also
+// the first: the stream's order keeps them apart. The blocks must stay
+// allocated until others are set; none takes them away.
+func (d *Device) SetWorkspace(blocks []device.Tensor) error {
+	var t device.Tensor
+	bytes := int64(0)
+	if len(blocks) > 0 {
+		t = blocks[0]
+		bytes = t.Bytes()
 	}
 	if r := C.tidemark_blas_workspace(d.ccontext(), d.blas, C.uint64_t(t.Addr), C.size_t(bytes)); r != 0 {
 		return fmt.Errorf("giving cuBLAS %d bytes of workspace: error %d", bytes, int(r))
 	}
 	d.workspace = t
-	if t.Addr == 0 {
-		d.workspace = device.Tensor{}
+	if len(blocks) > 1 {
+		d.workspace = blocks[1]
 	}
 	return nil
 }
 
-// scratch is working memory for a kernel: the call's, else the workspace; as
-// elements of a type. It is empty when neither is there.
-func (d *Device) scratch(c *device.Call, elem device.DType) device.Tensor {
-	t := c.Scratch
-	if t.Addr == 0 || d.workspace.Addr != 0 && d.workspace.Bytes() > t.Bytes() {
-		t = d.workspace
-	}
+// spare is working memory out of the workspace, as elements of a type. It is the
+// zero Tensor when there is none.
+func (d *Device) spare(elem device.DType) device.Tensor {
+	t := d.workspace
 	if t.Addr == 0 {
 		return device.Tensor{}
 	}
 	return device.Tensor{Addr: t.Addr, Spec: device.Spec{DType: elem, Shape: []int{int(t.Bytes() / elem.Size())}}}
+}
+
+// callScratch is the call's scratch memory, as elements of a type.
+func callScratch(c *device.Call, elem device.DType) device.Tensor {
+	t := c.Scratch
+	if t.Addr == 0 {
+		return device.Tensor{}
+	}
+	return device.Tensor{Addr: t.Addr, Spec: device.Spec{DType: elem, Shape: []int{int(t.Bytes() / elem.Size())}}}
+}
+
+// scratch is the larger of the two.
+func (d *Device) scratch(c *device.Call, elem device.DType) device.Tensor {
+	t, s := callScratch(c, elem), d.spare(elem)
+	if t.Addr == 0 || s.Addr != 0 && s.Elements() > t.Elements() {
+		return s
+	}
+	return t
 }
 
 // matrix is a row-major operand of a product.

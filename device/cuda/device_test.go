@@ -53,7 +53,7 @@ func TestExpandableSegments(t *testing.T) {
 		b, err := a.Malloc(int64(i+1)*(9<<20), 0, 0)
 		l.check(err)
 		blocks = append(blocks, b)
-		x := device.Tensor{Addr: b.Addr(), Spec: device.Spec{DType: device.Float32, Shape: []int{int(b.RequestedBytes() / 4)}}}
+		x := device.Tensor{Addr: b.Addr(), Spec: device.Spec{DType: device.Float32, Shape: []int{1000}}}
 		l.check(d.fill(x, float64(i+1)))
 	}
 	for i, b := range blocks {
@@ -113,7 +113,7 @@ func TestLinear(t *testing.T) {
 			}
 			run("linear.forward", y, false, tx, tw, tb)
 			l.compare("y", y, wy)
-			l.check(l.d.SetWorkspace(l.empty(device.Uint8, 1<<20)))
+			l.check(l.d.SetWorkspace([]device.Tensor{l.empty(device.Uint8, 1<<20)}))
 			for _, add := range []bool{false, true} {
 				run("linear.grad_input", dx, add, tdy, tw)
 				run("linear.grad_weight", dw, add, tdy, tx)
@@ -129,7 +129,7 @@ func TestLinear(t *testing.T) {
 				l.compare("dw", dw, wdw)
 				l.compare("db", db, wdb)
 			}
-			l.check(l.d.SetWorkspace(device.Tensor{}))
+			l.check(l.d.SetWorkspace(nil))
 		}
 	}
 }
@@ -162,8 +162,8 @@ func TestProducts(t *testing.T) {
 // the bits.
 func TestRepeatable(t *testing.T) {
 	l := newLab(t)
-	s := attentionShape{batch: 2, time: 100, heads: 4, kvHeads: 2, size: 64, causal: true}
-	rows, n, m := s.batch*s.time, s.heads*s.size, s.kvHeads*s.size
+	s := attentionShape{batch: 2, queries: 100, keys: 100, heads: 4, kvHeads: 2, size: 64, scale: 0.125}
+	rows, n, m := s.batch*s.queries, s.heads*s.size, s.kvHeads*s.size
 	q, k, v, dout := l.tensor(device.Float32, l.random(rows*n)), l.tensor(device.Float32, l.random(rows*m)),
 		l.tensor(device.Float32, l.random(rows*m)), l.tensor(device.Float32, l.random(rows*n))
 	var first string

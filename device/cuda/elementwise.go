@@ -150,11 +150,11 @@ func (d *Device) spread(x, y device.Tensor, factor float64, accumulate bool) err
 	return d.launch(f, flatGrid(n), flatThreads, 0)
 }
 
-// activationBackward is dx = dy · f'(kept) for relu, gelu_tanh, gelu_erf, silu
+// activationBackward runs a kernel dx = dy · f'(kept): NAME_backward for relu, gelu_tanh, gelu_erf, silu
 // (kept is the operand; for relu the result does as well) and tanh, sigmoid
-// (kept is the result).
-func (d *Device) activationBackward(activation string, kept, dy, dx device.Tensor, accumulate bool) error {
-	f, err := d.kernel("elementwise", activation+"_backward", dy.DType)
+// (kept is the result), and swiglu_up (kept is the gate).
+func (d *Device) activationBackward(kernel string, kept, dy, dx device.Tensor, accumulate bool) error {
+	f, err := d.kernel("elementwise", kernel, dy.DType)
 	if err != nil {
 		return err
 	}
@@ -167,19 +167,36 @@ func (d *Device) activationBackward(activation string, kept, dy, dx device.Tenso
 	return d.launch(f, flatGrid(n), flatThreads, 0)
 }
 
-// swigluBackward writes the gradients of silu(gate) · up; either may take the
-// place of an operand.
-func (d *Device) swigluBackward(gate, up, dy, dgate, dup device.Tensor) error {
-	f, err := d.kernel("elementwise", "swiglu_backward", dy.DType)
+// swigluGate is the gradient of silu(gate) · up with respect to gate; dgate may
+// be any operand.
+func (d *Device) swigluGate(gate, up, dy, dgate device.Tensor, accumulate bool) error {
+	f, err := d.kernel("elementwise", "swiglu_gate", dy.DType)
 	if err != nil {
 		return err
 	}
 	n := dy.Elements()
 	a := d.begin()
-	a.tensors(gate, up, dy, dgate, dup)
+	a.tensors(gate, up, dy, dgate)
 	a.i64(n)
-	a.flag(aligned(gate, up, dy, dgate, dup))
+	a.flag(aligned(gate, up, dy, dgate))
+	a.flag(accumulate)
 	return d.launch(f, flatGrid(n), flatThreads, 0)
+}
+
+// positions is y = 0, 1, …, n − 1 in int32.
+func (d *Device) positions(y device.Tensor) error {
+	if err := need("the result", y, device.Int32); err != nil {
+		return err
+	}
+	f, err := d.kernel("elementwise", "positions", device.Float32)
+	if err != nil {
+		return err
+	}
+	n := y.Elements()
+	a := d.begin()
+	a.tensors(y)
+	a.i32(int(n))
+	return d.launch(f, flatScalarGrid(n), 256, 0)
 }
 
 // cast converts x to y's type of elements.

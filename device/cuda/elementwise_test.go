@@ -72,9 +72,9 @@ func TestActivations(t *testing.T) {
 				}
 				want := each(x, func(i int) float64 { return dy[i] * a.derivative(x[i]) })
 				tolerance := max(tolerances[elem], 1e-10)
-				l.check(l.d.activationBackward(name, kept, tdy, dx, false))
+				l.check(l.d.activationBackward(name+"_backward", kept, tdy, dx, false))
 				l.compareWithin("backward", dx, want, tolerance)
-				l.check(l.d.activationBackward(name, kept, tdy, dx, true))
+				l.check(l.d.activationBackward(name+"_backward", kept, tdy, dx, true))
 				for i := range want {
 					want[i] *= 2
 				}
@@ -83,7 +83,7 @@ func TestActivations(t *testing.T) {
 				tdy.Addr += uint64(elem.Size())
 				kept.Addr += uint64(elem.Size())
 				tdy.Shape, kept.Shape = []int{1026}, []int{1026}
-				l.check(l.d.activationBackward(name, kept, tdy, tdy, false))
+				l.check(l.d.activationBackward(name+"_backward", kept, tdy, tdy, false))
 				for i := range want {
 					want[i] /= 2
 				}
@@ -126,8 +126,16 @@ func TestSwiglu(t *testing.T) {
 		tg, tu, tdy, y := l.tensor(elem, g), l.tensor(elem, u), l.tensor(elem, dy), l.empty(elem, len(g))
 		l.check(l.d.elementwise2("swiglu_forward", tg, tu, y))
 		l.compare("forward", y, each(g, func(i int) float64 { return g[i] * sigmoid(g[i]) * u[i] }))
-		l.check(l.d.swigluBackward(tg, tu, tdy, tg, tdy))
-		l.compare("gate", tg, each(g, func(i int) float64 {
+		dg := l.empty(elem, len(g))
+		l.check(l.d.swigluGate(tg, tu, tdy, dg, false))
+		l.check(l.d.swigluGate(tg, tu, tdy, dg, true))
+		l.check(l.d.scale("scale", dg, dg, 0.5))
+		l.check(l.d.swigluGate(tg, tu, tdy, tu, false))
+		if string(l.raw(dg)) != string(l.raw(tu)) && elem != device.BFloat16 {
+			l.t.Error("twice the gradient, halved, differs from the gradient in the operand's place")
+		}
+		l.check(l.d.activationBackward("swiglu_up", tg, tdy, tdy, false))
+		l.compare("gate", tu, each(g, func(i int) float64 {
 			s := sigmoid(g[i])
 			return dy[i] * u[i] * s * (1 + g[i]*(1-s))
 		}))

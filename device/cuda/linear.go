@@ -44,7 +44,7 @@ func (d *Device) columnSum(x, out, scratch device.Tensor, rows, columns int, acc
 	if err != nil {
 		return err
 	}
-	n, chunk := chunks(rows, columns, scratch.Elements()/int64(max(columns, 1))*scratchOf(scratch))
+	n, chunk := chunks(rows, columns, rowsIn(scratch, columns))
 	to := out
 	if n > 1 {
 		to = scratch
@@ -61,12 +61,12 @@ func (d *Device) columnSum(x, out, scratch device.Tensor, rows, columns int, acc
 	return d.columnFinish(x.DType, scratch, out, n, columns, accumulate)
 }
 
-// scratchOf is 0 for no scratch memory, else 1.
-func scratchOf(t device.Tensor) int64 {
-	if t.Addr == 0 {
+// rowsIn is how many rows the scratch memory has room for.
+func rowsIn(scratch device.Tensor, columns int) int64 {
+	if scratch.Addr == 0 || columns == 0 {
 		return 0
 	}
-	return 1
+	return scratch.Elements() / int64(columns)
 }
 
 func (d *Device) columnFinish(elem device.DType, partial, out device.Tensor, chunks, columns int, accumulate bool) error {

@@ -2,16 +2,18 @@
 
 package cuda
 
-import (
-	"fmt"
+import "github.com/tidemark-lab/tidemark/device"
 
-	"github.com/tidemark-lab/tidemark/device"
-)
-
-// crossEntropyForward writes each row's loss and log-sum-exp, (rows) each, of
-// the logits x (rows, vocabulary).
-func (d *Device) crossEntropyForward(x, targets, loss, lse device.Tensor, rows, vocabulary int, ignore int64) error {
+// crossEntropyForwardCall: In logits (N, V), targets; Out loss, lse (N), count (1)
+// in int32. Ints: N, V, ignore. A target that is neither ignore nor in [0, V)
+// makes the loss NaN.
+func crossEntropyForwardCall(d *Device, c *device.Call) error {
+	x, targets := c.In[0], c.In[1]
+	rows, vocabulary := c.Ints[0], int(c.Ints[1])
 	if err := need("targets", targets, device.Int32); err != nil {
+		return err
+	}
+	if err := need("the count", c.Out[2], device.Int32); err != nil {
 		return err
 	}
 	f, err := d.kernel("loss", "cross_entropy_forward", x.DType)
@@ -19,65 +21,53 @@ func (d *Device) crossEntropyForward(x, targets, loss, lse device.Tensor, rows, 
 		return err
 	}
 	a := d.begin()
-	a.tensors(x, targets, loss, lse)
+	a.tensors(x, c.Out[1])
 	a.i32(vocabulary)
-	a.i32(int(ignore))
 	a.flag(vocabulary%4 == 0 && aligned(x))
-	return d.launch(f, grid{x: int64(rows)}, rowThreads(vocabulary), 0)
-}
-
-// crossEntropyMean is the mean of the rows' losses over those that count, and
-// their number.
-func (d *Device) crossEntropyMean(elem device.DType, loss, targets, mean, count device.Tensor, rows, vocabulary int,
-	ignore int64) error {
-	f, err := d.kernel("loss", "cross_entropy_mean", elem)
-	if err != nil {
+	if err := d.launch(f, grid{x: rows}, rowThreads(vocabulary), 0); err != nil {
 		return err
 	}
-	a := d.begin()
-	a.tensors(loss, targets, mean, count)
-	a.i64(int64(rows))
+	if f, err = d.kernel("loss", "cross_entropy_mean", x.DType); err != nil {
+		return err
+	}
+	a = d.begin()
+	a.tensors(x, targets, c.Out[1], c.Out[0], c.Out[2])
+	a.i64(rows)
 	a.i32(vocabulary)
-	a.i32(int(ignore))
+	a.i32(int(c.Ints[2]))
 	return d.launch(f, grid{x: 1}, 1024, 0)
 }
 
-// crossEntropyBackward writes the gradient of the mean, times the scalar g; dx
-// may be x.
-func (d *Device) crossEntropyBackward(x, targets, lse, g, count, dx device.Tensor, rows, vocabulary int,
-	ignore int64) error {
+// crossEntropyBackwardCall: In logits, targets, dloss, lse, count; Out dlogits,
+// which may be the logits. Ints: N, V, ignore.
+func crossEntropyBackwardCall(d *Device, c *device.Call) error {
+	x, vocabulary := c.In[0], int(c.Ints[1])
+	if err := need("targets", c.In[1], device.Int32); err != nil {
+		return err
+	}
 	f, err := d.kernel("loss", "cross_entropy_backward", x.DType)
 	if err != nil {
 		return err
 	}
 	a := d.begin()
-	a.tensors(x, targets, lse, g, count, dx)
+	a.tensors(x, c.In[1], c.In[3], c.In[2], c.In[4], c.Out[0])
 	a.i32(vocabulary)
-	a.i32(int(ignore))
-	a.flag(vocabulary%4 == 0 && aligned(x, dx))
-	return d.launch(f, grid{x: int64(rows)}, rowThreads(vocabulary), 0)
+	a.i32(int(c.Ints[2]))
+	a.flag(vocabulary%4 == 0 && aligned(x, c.Out[0]))
+	return d.launch(f, grid{x: c.Ints[0]}, rowThreads(vocabulary), 0)
 }
-
-// What sum adds up.
-const (
-	sumOf         = 0 // x
-	sumSquares    = 1 // x²
-	sumDifference = 2 // (x − y)²
-)
 
 // sumParts is the number of partial sums that sum needs scratch memory for.
 func sumParts(n int64) int64 { return min(1024, (n+4095)/4096) }
 
-// sum is out = factor · Σ of what over the elements of x (and y). It needs
+// sum is out = factor · Σ x or, with a y that is not the zero Tensor,
+// factor · Σ (x − y)². It needs
 // scratch memory for sumParts elements; with less it is slower.
-func (d *Device) sum(what int, x, y, out, scratch device.Tensor, factor float64, root, accumulate bool) error {
+func (d *Device) sum(x, y, out, scratch device.Tensor, factor float64) error {
 	n := x.Elements()
 	parts := max(1, sumParts(n))
 	partial := scratch
 	if scratch.Addr == 0 || scratch.Elements() < parts {
-		if accumulate {
-			return fmt.Errorf("sum of %v: %d elements of scratch memory are needed", x.Spec, parts)
-		}
 		// One block's sum goes to the result and is finished in place.
 		parts, partial = 1, out
 	}
@@ -88,15 +78,13 @@ func (d *Device) sum(what int, x, y, out, scratch device.Tensor, factor float64,
 	a := d.begin()
 	a.tensors(x, y, partial)
 	a.i64(n)
-	a.i32(what)
 	if err := d.launch(f, grid{x: parts}, 512, 0); err != nil {
 		return err
 	}
-	return d.sumFinish(x.DType, partial, out, int(parts), factor, root, accumulate)
+	return d.sumFinish(x.DType, partial, out, int(parts), factor)
 }
 
-func (d *Device) sumFinish(elem device.DType, partial, out device.Tensor, parts int, factor float64,
-	root, accumulate bool) error {
+func (d *Device) sumFinish(elem device.DType, partial, out device.Tensor, parts int, factor float64) error {
 	f, err := d.kernel("loss", "sum_finish", elem)
 	if err != nil {
 		return err
@@ -105,8 +93,6 @@ func (d *Device) sumFinish(elem device.DType, partial, out device.Tensor, parts 
 	a.tensors(partial, out)
 	a.i32(parts)
 	a.real(factor, f.double)
-	a.flag(root)
-	a.flag(accumulate)
 	return d.launch(f, grid{x: 1}, 1024, 0)
 }
 

@@ -57,49 +57,28 @@ func (d *Device) rmsnormBackward(x, w, rstd, dy, dx device.Tensor, rows, cols in
 	return d.launch(f, grid{x: int64(rows)}, rowThreads(cols), 0)
 }
 
-// normWeightGradient writes dw and, unless it is the zero Tensor, db. mean is
-// the zero Tensor for rmsnorm. It must run before dy is overwritten by dx.
-// Scratch memory for more rows of dw (and db) makes it faster.
-func (d *Device) normWeightGradient(x, mean, rstd, dy, dw, db, scratch device.Tensor, rows, cols int,
-	addW, addB bool) error {
+// normWeightGradient writes dw. mean is the zero Tensor for rmsnorm. Scratch
+// memory for more rows of dw makes it faster.
+func (d *Device) normWeightGradient(x, mean, rstd, dy, dw, scratch device.Tensor, rows, cols int, accumulate bool) error {
 	f, err := d.kernel("norm", "norm_weight_gradient", x.DType)
 	if err != nil {
 		return err
 	}
-	sums := int64(1)
-	if db.Addr != 0 {
-		sums = 2
-	}
-	n, chunk := chunks(rows, cols, scratchOf(scratch)*scratch.Elements()/(sums*int64(max(cols, 1))))
-	pw, pb := dw, db
-	add := 0
+	n, chunk := chunks(rows, cols, rowsIn(scratch, cols))
+	to := dw
 	if n > 1 {
-		pw = scratch
-		if db.Addr != 0 {
-			pb = scratch
-			pb.Addr += uint64(int64(n) * int64(cols) * scratch.DType.Size())
-		}
-	} else {
-		if addW {
-			add |= 1
-		}
-		if addB {
-			add |= 2
-		}
+		to = scratch
 	}
 	a := d.begin()
-	a.tensors(x, mean, rstd, dy, pw, pb)
+	a.tensors(x, mean, rstd, dy, to)
 	a.i64(int64(rows))
 	a.i32(cols)
 	a.i64(chunk)
-	a.i32(add)
+	a.flag(accumulate && n == 1)
 	if err := d.launch(f, columnGrid(cols, n), 256, 0); err != nil || n == 1 {
 		return err
 	}
-	if err := d.columnFinish(x.DType, pw, dw, n, cols, addW); err != nil || db.Addr == 0 {
-		return err
-	}
-	return d.columnFinish(x.DType, pb, db, n, cols, addB)
+	return d.columnFinish(x.DType, scratch, dw, n, cols, accumulate)
 }
 
 // softmaxForward is over rows of cols elements; y may be x.

@@ -8,22 +8,99 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// launchers queue a call's kernels, by Call.Kernel. Package nn/op documents
-// each kernel's operands, results and attributes.
+// launchers queue a call's kernels, by Call.Kernel. Packages nn/op and optim
+// document each kernel's operands, results and attributes.
 var launchers = map[string]func(*Device, *device.Call) error{
-	"fill":         fillCall,
+	"fill":         func(d *Device, c *device.Call) error { return d.fill(c.Out[0], c.Floats[0]) },
 	"fill.normal":  fillRandomCall("normal"),
 	"fill.uniform": fillRandomCall("uniform"),
-	"copy":         copyCall,
-	"add":          addCall,
+	"copy":         func(d *Device, c *device.Call) error { return d.copy(c.In[0], c.Out[0]) },
+	"add":          elementwise2Call("add"),
+	"scale":        scaleCall,
+	"dropout":      dropoutCall,
+	"positions":    func(d *Device, c *device.Call) error { return d.positions(c.Out[0]) },
+	"slice.grad":   sliceGradCall,
+	"concat":       concatCall,
+
+	"add_rows":      addRowsCall,
+	"add_rows.grad": addRowsGradCall,
+
+	"relu.forward":      elementwise1Call("relu_forward"),
+	"relu.grad":         activationGradCall("relu_backward"),
+	"gelu_tanh.forward": elementwise1Call("gelu_tanh_forward"),
+	"gelu_tanh.grad":    activationGradCall("gelu_tanh_backward"),
+	"gelu_erf.forward":  elementwise1Call("gelu_erf_forward"),
+	"gelu_erf.grad":     activationGradCall("gelu_erf_backward"),
+	"silu.forward":      elementwise1Call("silu_forward"),
+	"silu.grad":         activationGradCall("silu_backward"),
+	"tanh.forward":      elementwise1Call("tanh_forward"),
+	"tanh.grad":         activationGradCall("tanh_backward"),
+	"sigmoid.forward":   elementwise1Call("sigmoid_forward"),
+	"sigmoid.grad":      activationGradCall("sigmoid_backward"),
+	"swiglu.forward":    elementwise2Call("swiglu_forward"),
+	"swiglu.grad_gate": func(d *Device, c *device.Call) error {
+		return d.swigluGate(c.In[0], c.In[1], c.In[2], c.Out[0], c.Accumulate)
+	},
+	"swiglu.grad_up": activationGradCall("swiglu_up"),
 
 	"linear.forward":     linearForwardCall,
 	"linear.grad_input":  linearGradInputCall,
 	"linear.grad_weight": linearGradWeightCall,
 	"linear.grad_bias":   linearGradBiasCall,
-}
 
-func fillCall(d *Device, c *device.Call) error { return d.fill(c.Out[0], c.Floats[0]) }
+	"layernorm.forward":     layernormForwardCall,
+	"layernorm.grad_weight": layernormGradWeightCall,
+	"layernorm.grad_bias":   layernormGradBiasCall,
+	"layernorm.grad_input":  layernormGradInputCall,
+	"rmsnorm.forward":       rmsnormForwardCall,
+	"rmsnorm.grad_weight":   rmsnormGradWeightCall,
+	"rmsnorm.grad_input":    rmsnormGradInputCall,
+	"softmax.forward":       softmaxForwardCall,
+	"softmax.grad":          softmaxGradCall,
+
+	"embedding.forward": embeddingForwardCall,
+	"embedding.grad":    embeddingGradCall,
+	"rotary_table":      rotaryTableCall,
+	"rope.forward":      ropeCall(false),
+	"rope.backward":     ropeCall(true),
+
+	"attention.forward":         attentionForwardCall,
+	"attention.backward":        attentionBackwardCall,
+	"attention_packed.forward":  attentionPackedForwardCall,
+	"attention_packed.backward": attentionPackedBackwardCall,
+
+	"cross_entropy.forward":  crossEntropyForwardCall,
+	"cross_entropy.backward": crossEntropyBackwardCall,
+	"mean.forward":           meanForwardCall,
+	"mean.grad":              meanGradCall,
+	"mse.forward":            mseForwardCall,
+	"mse.grad":               mseGradCall,
+
+	"foreach.fill":        foreachCall("foreach_fill"),
+	"foreach.copy":        foreachCall("foreach_copy"),
+	"foreach.sqrt":        foreachCall("foreach_sqrt"),
+	"foreach.square":      foreachCall("foreach_square"),
+	"foreach.add":         foreachCall("foreach_add"),
+	"foreach.shift":       foreachCall("foreach_shift"),
+	"foreach.scale":       foreachCall("foreach_scale"),
+	"foreach.divide":      foreachCall("foreach_divide"),
+	"foreach.maximum":     foreachCall("foreach_maximum"),
+	"foreach.lerp":        foreachCall("foreach_lerp"),
+	"foreach.addcmul":     foreachCall("foreach_addcmul"),
+	"foreach.addcdiv":     foreachCall("foreach_addcdiv"),
+	"adam.fused":          adamCall,
+	"sgd.fused":           sgdCall,
+	"grad_norm":           gradNormCall,
+	"grad_clip":           gradClipCall,
+	"adafactor.norm":      adafactorNormCall,
+	"adafactor.rows":      adafactorRowsCall,
+	"adafactor.columns":   adafactorColumnsCall,
+	"adafactor.outer":     adafactorOuterCall,
+	"adafactor.mean":      adafactorMeanCall,
+	"adafactor.normalize": adafactorNormalizeCall,
+	"adafactor.update":    foreachCall("foreach_update"),
+	"adafactor.fused":     adafactorFusedCall,
+}
 
 func fillRandomCall(kernel string) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
@@ -31,67 +108,86 @@ func fillRandomCall(kernel string) func(*Device, *device.Call) error {
 	}
 }
 
-func copyCall(d *Device, c *device.Call) error { return d.copy(c.In[0], c.Out[0]) }
-
-func addCall(d *Device, c *device.Call) error { return d.elementwise2("add", c.In[0], c.In[1], c.Out[0]) }
-
-// linearOperands reads Ints: rows, in, out, layout.
-func linearOperands(c *device.Call) (rows, in, out int, swapped bool) {
-	return int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]), c.Ints[3] == 1
+func elementwise1Call(kernel string) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error { return d.elementwise1(kernel, c.In[0], c.Out[0]) }
 }
 
-func beta(c *device.Call) float64 {
+func elementwise2Call(kernel string) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error { return d.elementwise2(kernel, c.In[0], c.In[1], c.Out[0]) }
+}
+
+func activationGradCall(kernel string) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error {
+		return d.activationBackward(kernel, c.In[0], c.In[1], c.Out[0], c.Accumulate)
+	}
+}
+
+func scaleCall(d *Device, c *device.Call) error {
+	kernel := "scale"
 	if c.Accumulate {
-		return 1
+		kernel = "axpy"
 	}
-	return 0
+	return d.scale(kernel, c.In[0], c.Out[0], c.Floats[0])
 }
 
-func linearForwardCall(d *Device, c *device.Call) error {
-	rows, in, out, swapped := linearOperands(c)
-	x, w, y := c.In[0], c.In[1], c.Out[0]
-	a, b := matrix{Tensor: x, ld: in}, matrix{Tensor: w, transposed: true, ld: in}
-	if swapped {
-		b.transposed, b.ld = false, out
+// dropoutCall: Ints: serial, seed, pass; Floats: p.
+func dropoutCall(d *Device, c *device.Call) error {
+	stream := uint64(c.Ints[2])<<32 + uint64(c.Ints[0])
+	return d.dropout(c.In[0], c.Out[0], uint64(c.Ints[1]), stream, c.Floats[0], c.Accumulate)
+}
+
+// part is n elements of t from an offset on.
+func part(t device.Tensor, offset, n int64) device.Tensor {
+	t.Addr += uint64(offset * t.DType.Size())
+	t.Shape = []int{int(n)}
+	return t
+}
+
+// sliceGradCall: In dy, Out dx, zero outside the slice. Ints: the slice's offset
+// in elements.
+func sliceGradCall(d *Device, c *device.Call) error {
+	dy, dx, offset := c.In[0], c.Out[0], c.Ints[0]
+	n, total := dy.Elements(), dx.Elements()
+	if offset < 0 || offset+n > total {
+		return fmt.Errorf("a slice of %d elements at %d does not fit %v", n, offset, dx.Spec)
 	}
-	if err := d.product(rows, out, in, 1, a, b, 0, matrix{Tensor: y, ld: out}); err != nil {
+	if c.Accumulate {
+		return d.scale("axpy", dy, part(dx, offset, n), 1)
+	}
+	if err := d.zero(part(dx, 0, offset)); err != nil {
 		return err
 	}
-	if len(c.In) == 3 {
-		return d.biasAdd(y, c.In[2], y, rows, out)
+	if err := d.copy(dy, part(dx, offset, n)); err != nil {
+		return err
+	}
+	return d.zero(part(dx, offset+n, total-offset-n))
+}
+
+func concatCall(d *Device, c *device.Call) error {
+	at := int64(0)
+	for _, x := range c.In {
+		n := x.Elements()
+		if err := d.copy(x, part(c.Out[0], at, n)); err != nil {
+			return err
+		}
+		at += n
 	}
 	return nil
 }
 
-func linearGradInputCall(d *Device, c *device.Call) error {
-	rows, in, out, swapped := linearOperands(c)
-	a, b := matrix{Tensor: c.In[0], ld: out}, matrix{Tensor: c.In[1], ld: in}
-	if swapped {
-		b.transposed, b.ld = true, out
-	}
-	return d.product(rows, in, out, 1, a, b, beta(c), matrix{Tensor: c.Out[0], ld: in})
+// addRowsCall: x (B, T·C) + p (T·C). Ints: B, T·C.
+func addRowsCall(d *Device, c *device.Call) error {
+	return d.biasAdd(c.In[0], c.In[1], c.Out[0], int(c.Ints[0]), int(c.Ints[1]))
 }
 
-func linearGradWeightCall(d *Device, c *device.Call) error {
-	rows, in, out, swapped := linearOperands(c)
-	dy, x, dw := c.In[0], c.In[1], c.Out[0]
-	if swapped {
-		return d.product(in, out, rows, 1, matrix{Tensor: x, transposed: true, ld: in}, matrix{Tensor: dy, ld: out},
-			beta(c), matrix{Tensor: dw, ld: out})
-	}
-	return d.product(out, in, rows, 1, matrix{Tensor: dy, transposed: true, ld: out}, matrix{Tensor: x, ld: in},
-		beta(c), matrix{Tensor: dw, ld: in})
-}
-
-func linearGradBiasCall(d *Device, c *device.Call) error {
-	rows, _, out, _ := linearOperands(c)
-	return d.columnSum(c.In[0], c.Out[0], d.scratch(c, c.Out[0].DType), rows, out, c.Accumulate)
+func addRowsGradCall(d *Device, c *device.Call) error {
+	return d.columnSum(c.In[0], c.Out[0], d.scratch(c, c.Out[0].DType), int(c.Ints[0]), int(c.Ints[1]), c.Accumulate)
 }
 
 // need refuses operands of another type.
 func need(name string, t device.Tensor, want device.DType) error {
 	if t.DType != want {
-		return fmt.Errorf("%s is %v, expected %v", name, t.DType, want)
+		return fmt.Errorf("%s: elements of type %v, expected %v", name, t.DType, want)
 	}
 	return nil
 }

@@ -9,155 +9,160 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// parameter is one tensor for an optimizer: its values, gradient and state.
-// State that a method does not keep is the zero Tensor.
-type parameter struct {
-	p, g device.Tensor
-	m, v device.Tensor // moments
-	top  device.Tensor // AMSGrad's largest second moment
-}
-
 const (
 	tensorsPerLaunch = 64
-	tensorChunk      = 16384 // elements a block works on
+	tensorChunk      = 16384   // elements a block works on
+	normChunk        = 1 << 16 // the same for the global norm; package optim sizes its scratch memory by it
 )
 
-// each launches a kernel over all parameters, as many as a launch takes at a
-// time. more places the kernel's parameters after the tensors.
-func (d *Device) each(kernel string, ps []parameter, top bool, more func(a *arguments, f *function, blocks int)) error {
-	for len(ps) > 0 {
-		n := min(len(ps), tensorsPerLaunch)
-		if err := d.eachOf(kernel, ps[:n], top, more); err != nil {
+// lists are what a kernel over many tensors works on: x the result, or the
+// parameters; a to d operands, gradients and state, as long as x or empty.
+type lists struct{ x, a, b, c, d []device.Tensor }
+
+// foreach launches a kernel over lists, as many tensors as a launch takes at a
+// time. more places the kernel's parameters after the lists; blocks is how many
+// blocks earlier launches had.
+func (d *Device) foreach(kernel string, l lists, chunk int64, more func(a *arguments, f *function, blocks int64)) error {
+	if len(l.x) == 0 {
+		return nil
+	}
+	f, err := d.kernel("optimizer", kernel, l.x[0].DType)
+	if err != nil {
+		return err
+	}
+	done := int64(0)
+	for from := 0; from < len(l.x); from += tensorsPerLaunch {
+		to := min(from+tensorsPerLaunch, len(l.x))
+		a := d.begin()
+		a.i32(to - from)
+		a.i32(int(chunk))
+		blocks := int64(0)
+		for i := range tensorsPerLaunch {
+			a.i32(int(blocks))
+			if from+i < to {
+				blocks += (l.x[from+i].Elements() + chunk - 1) / chunk
+			}
+		}
+		for i := range tensorsPerLaunch {
+			if from+i < to {
+				a.i64(l.x[from+i].Elements())
+			} else {
+				a.i64(0)
+			}
+		}
+		for _, list := range [...][]device.Tensor{l.x, l.a, l.b, l.c, l.d} {
+			for i := range tensorsPerLaunch {
+				if from+i < to && len(list) > 0 {
+					a.u64(list[from+i].Addr)
+				} else {
+					a.u64(0)
+				}
+			}
+		}
+		more(a, f, done)
+		if err := d.launch(f, grid{x: blocks}, 256, 0); err != nil {
 			return err
 		}
-		ps = ps[n:]
+		done += blocks
 	}
 	return nil
 }
 
-func (d *Device) eachOf(kernel string, ps []parameter, top bool, more func(a *arguments, f *function, blocks int)) error {
-	f, err := d.kernel("optimizer", kernel, ps[0].p.DType)
+// foreachCall is an elementwise kernel with one scalar over a list of results
+// and up to two lists of operands.
+func foreachCall(kernel string) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error {
+		n := len(c.Out)
+		l := lists{x: c.Out}
+		if len(c.In) >= n {
+			l.a = c.In[:n]
+		}
+		if len(c.In) >= 2*n {
+			l.b = c.In[n : 2*n]
+		}
+		return d.foreach(kernel, l, tensorChunk, func(a *arguments, f *function, _ int64) { a.real(c.Floats[0], f.double) })
+	}
+}
+
+// adamCall is the whole step of Adam, AdamW or AMSGrad. In: gradients. Out:
+// parameters, m, v and, with amsgrad, the largest v. Ints: n, decoupled,
+// amsgrad, step. Floats: lr, beta1, beta2, eps, weight decay.
+func adamCall(d *Device, c *device.Call) error {
+	n := int(c.Ints[0])
+	l := lists{x: c.Out[:n], a: c.In[:n], b: c.Out[n : 2*n], c: c.Out[2*n : 3*n]}
+	if c.Ints[2] != 0 {
+		l.d = c.Out[3*n : 4*n]
+	}
+	lr, step := c.Floats[0], float64(c.Ints[3])
+	return d.foreach("adam", l, tensorChunk, func(a *arguments, f *function, _ int64) {
+		a.i32(int(c.Ints[1]))
+		a.i32(int(c.Ints[2]))
+		for _, v := range c.Floats[:5] {
+			a.real(v, f.double)
+		}
+		a.real(lr/(1-math.Pow(c.Floats[1], step)), f.double)
+		a.real(math.Sqrt(1-math.Pow(c.Floats[2], step)), f.double)
+	})
+}
+
+// sgdCall is the whole step of stochastic gradient descent. In: gradients. Out:
+// parameters and, with momentum, buffers. Ints: n, nesterov, first. Floats: lr,
+// momentum, dampening, weight decay.
+func sgdCall(d *Device, c *device.Call) error {
+	n := int(c.Ints[0])
+	l := lists{x: c.Out[:n], a: c.In[:n]}
+	if c.Floats[1] != 0 {
+		l.b = c.Out[n : 2*n]
+	}
+	return d.foreach("sgd", l, tensorChunk, func(a *arguments, f *function, _ int64) {
+		a.i32(int(c.Ints[1]))
+		a.i32(int(c.Ints[2]))
+		for _, v := range c.Floats[:4] {
+			a.real(v, f.double)
+		}
+	})
+}
+
+// gradNormCall is the norm of all gradients together. In: gradients. Out: one
+// element of float64. Scratch: float64, a sum for each chunk.
+func gradNormCall(d *Device, c *device.Call) error {
+	parts := int64(0)
+	for i := range c.In {
+		parts += (c.In[i].Elements() + normChunk - 1) / normChunk
+	}
+	if c.Scratch.Addr == 0 || c.Scratch.Bytes() < 8*parts {
+		return fmt.Errorf("%d bytes of scratch memory, expected %d", c.Scratch.Bytes(), 8*parts)
+	}
+	err := d.foreach("squares", lists{x: c.In}, normChunk, func(a *arguments, _ *function, blocks int64) {
+		a.u64(c.Scratch.Addr + 8*uint64(blocks))
+	})
+	if err != nil {
+		return err
+	}
+	return d.norm(c.In[0].DType, c.Scratch, c.Out[0], parts)
+}
+
+// norm is out = √ of the sum of the partial sums, in out's type.
+func (d *Device) norm(elem device.DType, partial, out device.Tensor, parts int64) error {
+	f, err := d.kernel("optimizer", "norm", elem)
 	if err != nil {
 		return err
 	}
 	a := d.begin()
-	a.i32(len(ps))
-	blocks := 0
-	for i := range tensorsPerLaunch {
-		a.i32(blocks)
-		if i < len(ps) {
-			blocks += int((ps[i].p.Elements() + tensorChunk - 1) / tensorChunk)
-		}
-	}
-	place := func(address func(*parameter) uint64) {
-		for i := range tensorsPerLaunch {
-			if i < len(ps) {
-				a.u64(address(&ps[i]))
-			} else {
-				a.u64(0)
-			}
-		}
-	}
-	place(func(p *parameter) uint64 { return uint64(p.p.Elements()) })
-	place(func(p *parameter) uint64 { return p.p.Addr })
-	place(func(p *parameter) uint64 { return p.g.Addr })
-	place(func(p *parameter) uint64 { return p.m.Addr })
-	place(func(p *parameter) uint64 { return p.v.Addr })
-	if top {
-		place(func(p *parameter) uint64 { return p.top.Addr })
-	}
-	more(a, f, blocks)
-	return d.launch(f, grid{x: int64(blocks)}, 256, 0)
+	a.tensors(partial, out)
+	a.i32(int(parts))
+	a.flag(out.DType != device.Float64 || f.double)
+	return d.launch(f, grid{x: 1}, 1024, 0)
 }
 
-// adamOptions are the settings of one step of Adam or AdamW. Decoupled weight
-// decay is AdamW's. step counts from 1.
-type adamOptions struct {
-	lr, beta1, beta2, eps, decay float64
-	decoupled, amsgrad           bool
-	step                         int64
-}
-
-// adam makes one step over all parameters. clip, a scalar that gradients are
-// multiplied by, may be the zero Tensor.
-func (d *Device) adam(ps []parameter, clip device.Tensor, o adamOptions) error {
-	kernel := "adam"
-	if o.amsgrad {
-		kernel = "adam_amsgrad"
-	}
-	return d.each(kernel, ps, o.amsgrad, func(a *arguments, f *function, _ int) {
-		a.tensors(clip)
-		for _, v := range []float64{o.lr, o.beta1, o.beta2, o.eps, o.decay} {
-			a.real(v, f.double)
-		}
-		a.flag(o.decoupled)
-		a.real(o.lr/(1-math.Pow(o.beta1, float64(o.step))), f.double)
-		a.real(math.Sqrt(1-math.Pow(o.beta2, float64(o.step))), f.double)
-	})
-}
-
-// sgdOptions are the settings of one step of stochastic gradient descent.
-// first says that there is no momentum yet.
-type sgdOptions struct {
-	lr, momentum, dampening, decay float64
-	nesterov, first                bool
-}
-
-func (d *Device) sgd(ps []parameter, clip device.Tensor, o sgdOptions) error {
-	return d.each("sgd", ps, false, func(a *arguments, f *function, _ int) {
-		a.tensors(clip)
-		for _, v := range []float64{o.lr, o.momentum, o.dampening, o.decay} {
-			a.real(v, f.double)
-		}
-		a.flag(o.nesterov)
-		a.flag(o.first)
-	})
-}
-
-// normParts is the number of partial sums that gradientNorm needs scratch
-// memory for.
-func normParts(ps []parameter) int64 {
-	var n int64
-	for i := range ps {
-		n += (ps[i].p.Elements() + tensorChunk - 1) / tensorChunk
-	}
-	return n
-}
-
-// gradientNorm writes the Euclidean norm of all gradients together to the
-// scalar norm and, with a limit above zero, the factor that clips it to the
-// scalar coefficient. It needs scratch memory for normParts elements.
-func (d *Device) gradientNorm(ps []parameter, norm, coefficient, scratch device.Tensor, limit float64) error {
-	if len(ps) == 0 {
-		return d.zero(norm)
-	}
-	parts := normParts(ps)
-	if scratch.Addr == 0 || scratch.Elements() < parts {
-		return fmt.Errorf("the norm of %d gradients needs scratch memory for %d elements", len(ps), parts)
-	}
-	elem := ps[0].p.DType
-	at := scratch
-	err := d.each("squares", ps, false, func(a *arguments, f *function, blocks int) {
-		a.tensors(at)
-		at.Addr += uint64(int64(blocks) * elem.Size())
-	})
-	if err != nil {
+// gradClipCall scales gradients by max/(norm + 1e-6) if that is below 1. In: the
+// norm (float64). Out: gradients. Floats: max.
+func gradClipCall(d *Device, c *device.Call) error {
+	if err := need("the norm", c.In[0], device.Float64); err != nil {
 		return err
 	}
-	if err := d.sumFinish(elem, scratch, norm, int(parts), 1, true, false); err != nil || limit <= 0 {
-		return err
-	}
-	f, err := d.kernel("optimizer", "clip_coefficient", elem)
-	if err != nil {
-		return err
-	}
-	a := d.begin()
-	a.tensors(norm, coefficient)
-	a.real(limit, f.double)
-	return d.launch(f, grid{x: 1}, 1, 0)
-}
-
-// multiply scales tensors (p of each parameter) by a scalar on the card.
-func (d *Device) multiply(ps []parameter, factor device.Tensor) error {
-	return d.each("multiply", ps, false, func(a *arguments, _ *function, _ int) { a.tensors(factor) })
+	return d.foreach("clip", lists{x: c.Out}, tensorChunk, func(a *arguments, _ *function, _ int64) {
+		a.u64(c.In[0].Addr)
+		a.f64(c.Floats[0])
+	})
 }

@@ -2,38 +2,39 @@
 
 package cuda
 
-import (
-	"math"
+import "github.com/tidemark-lab/tidemark/device"
 
-	"github.com/tidemark-lab/tidemark/device"
-)
-
-func defaultScale(size int) float64 { return 1 / math.Sqrt(float64(size)) }
-
-// rotary turns the heads of x into y, which may be x: rows of time positions
-// each, `xStride` and `yStride` elements from row to row. inverse turns them
-// back, which is the gradient.
-func (d *Device) rotary(x, y device.Tensor, rows, time, heads, size, xStride, yStride int, theta float64, offset int,
-	inverse bool) error {
-	f, err := d.kernel("rotary", "rotary", x.DType)
+// rotaryTableCall: Out cos and sin (T, D). Ints: T, D, offset, single. Floats:
+// theta.
+func rotaryTableCall(d *Device, c *device.Call) error {
+	f, err := d.kernel("rotary", "rotary_table", c.Out[0].DType)
 	if err != nil {
 		return err
 	}
-	direction := 1.0
-	if inverse {
-		direction = -1
-	}
-	n := int64(rows) * int64(size/2)
 	a := d.begin()
-	a.tensors(x, y)
-	a.i64(int64(rows))
-	a.i32(time)
-	a.i32(heads)
-	a.i32(size)
-	a.i64(int64(xStride))
-	a.i64(int64(yStride))
-	a.f64(theta)
-	a.real(direction, f.double)
-	a.i32(offset)
-	return d.launch(f, grid{x: (n + 127) / 128}, 128, 0)
+	a.tensors(c.Out[0], c.Out[1])
+	for _, n := range c.Ints[:4] {
+		a.i32(int(n))
+	}
+	a.f64(c.Floats[0])
+	return d.launch(f, flatScalarGrid(c.Ints[0]*c.Ints[1]/2), 256, 0)
+}
+
+// ropeCall: In x (B, T, heads·D), cos, sin (T, D); Out y. Ints: B, T, heads, D.
+func ropeCall(inverse bool) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error {
+		f, err := d.kernel("rotary", "rope", c.Out[0].DType)
+		if err != nil {
+			return err
+		}
+		pairs := c.Out[0].Elements() / 2
+		a := d.begin()
+		a.tensors(c.In[0], c.In[1], c.In[2], c.Out[0])
+		a.i64(pairs)
+		a.i32(int(c.Ints[1]))
+		a.i32(int(c.Ints[2]))
+		a.i32(int(c.Ints[3]))
+		a.flag(inverse)
+		return d.launch(f, flatScalarGrid(pairs), 256, 0)
+	}
 }

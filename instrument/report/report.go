@@ -42,6 +42,9 @@ type Report struct {
 	Settings any     `json:"settings"`
 	Runs     []Run   `json:"runs"`
 	Checks   []Check `json:"checks"`
+	// Results are what an experiment found beside its runs, such as a table of
+	// a formula; nil when there is nothing.
+	Results any `json:"results,omitempty"`
 }
 
 // Device says what ran.

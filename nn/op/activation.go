@@ -1,6 +1,7 @@
 package op
 
 import (
+	"fmt"
 	"math"
 
 	"gorgonia.org/gorgonia"
@@ -78,7 +79,7 @@ type kernel = func(*device.Call) error
 func activate(name string, keepsResult bool, x *gorgonia.Node, f32, f64, g32, g64 kernel) (*gorgonia.Node, error) {
 	s, err := SpecOf(x)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		kept := in[0]
@@ -134,23 +135,17 @@ func put[T device.Float](y *T, v float64, add bool) {
 
 func reluForward[T device.Float](x, y []T) {
 	for i, v := range x {
-		if v < 0 {
-			v = 0
-		}
-		y[i] = v
+		y[i] = max(v, 0)
 	}
 }
 
+// Signs are as good as random, so a branch would be guessed wrong every other
+// time: where y is zero, all bits of dy are masked out.
 func reluGradient[T device.Float](y, dy, dx []T, add bool) {
 	for i, v := range y {
-		g := dy[i]
-		if v <= 0 {
-			g = 0
-		}
-		if add {
-			g += dx[i]
-		}
-		dx[i] = g
+		b := math.Float64bits(float64(v))
+		mask := uint64(int64(b|-b) >> 63) // all ones but for b = 0
+		put(&dx[i], math.Float64frombits(math.Float64bits(float64(dy[i]))&mask), add)
 	}
 }
 
@@ -160,60 +155,134 @@ const (
 	geluCubic = 0.044715
 )
 
-// (1 + tanh u)/2 is sigmoid(2u), which does not cancel for negative u.
+// inChunks calls f for pieces of at most chunk elements of [0, n), with room
+// for as many exponentials.
+func inChunks(n int, f func(lo, hi int, e []float64)) {
+	var e [chunk]float64
+	for lo := 0; lo < n; lo += chunk {
+		hi := min(lo+chunk, n)
+		f(lo, hi, e[:hi-lo])
+	}
+}
+
+// With u the argument of the tangent, (1 + tanh u)/2 is 1/(1 + e^(−2u)), which
+// does not cancel for negative u.
 func geluTanhForward[T device.Float](x, y []T) {
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		x, y := x[lo:hi], y[lo:hi]
+		geluTanhExponentials(x, e)
+		for i, v := range x {
+			y[i] = T(float64(v) / (1 + e[i]))
+		}
+	})
+}
+
+// geluTanhExponentials sets e to e^(−2u).
+func geluTanhExponentials[T device.Float](x []T, e []float64) {
 	for i, v := range x {
 		x := float64(v)
-		y[i] = T(x * sigmoid[T](2*geluScale*x*(1+geluCubic*x*x)))
+		e[i] = -2 * geluScale * x * (1 + geluCubic*x*x)
 	}
+	exps[T](e)
 }
 
 func geluTanhGradient[T device.Float](x, dy, dx []T, add bool) {
-	for i, v := range x {
-		x := float64(v)
-		s := sigmoid[T](2 * geluScale * x * (1 + geluCubic*x*x))
-		d := s + 2*geluScale*x*s*(1-s)*(1+3*geluCubic*x*x)
-		put(&dx[i], float64(dy[i])*d, add)
-	}
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		x, dy, dx := x[lo:hi], dy[lo:hi], dx[lo:hi]
+		geluTanhExponentials(x, e)
+		for i, v := range x {
+			x, s := float64(v), 1/(1+e[i])
+			d := s + 2*geluScale*x*s*(1-s)*(1+3*geluCubic*x*x)
+			put(&dx[i], float64(dy[i])*d, add)
+		}
+	})
 }
 
 func geluForward[T device.Float](x, y []T) {
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		x, y := x[lo:hi], y[lo:hi]
+		bells(x, e)
+		for i, v := range x {
+			y[i] = T(float64(v) * normalDistribution[T](float64(v), e[i]))
+		}
+	})
+}
+
+// bells sets e to e^(−x²/2).
+func bells[T device.Float](x []T, e []float64) {
 	for i, v := range x {
-		phi, _ := normalDistribution[T](float64(v))
-		y[i] = T(float64(v) * phi)
+		e[i] = -0.5 * float64(v) * float64(v)
 	}
+	exps[T](e)
 }
 
 func geluGradient[T device.Float](x, dy, dx []T, add bool) {
 	const density = 1 / (math.SqrtPi * math.Sqrt2) // 1/√(2π)
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		x, dy, dx := x[lo:hi], dy[lo:hi], dx[lo:hi]
+		bells(x, e)
+		for i, v := range x {
+			d := normalDistribution[T](float64(v), e[i]) + density*float64(v)*e[i]
+			put(&dx[i], float64(dy[i])*d, add)
+		}
+	})
+}
+
+// negativeExps sets e to e⁻ˣ, so that 1/(1 + e) is sigmoid(x).
+func negativeExps[T device.Float](x []T, e []float64) {
 	for i, v := range x {
-		phi, bell := normalDistribution[T](float64(v))
-		put(&dx[i], float64(dy[i])*(phi+density*float64(v)*bell), add)
+		e[i] = -float64(v)
 	}
+	exps[T](e)
 }
 
 func siluForward[T device.Float](x, y []T) {
-	for i, v := range x {
-		y[i] = T(float64(v) * sigmoid[T](float64(v)))
-	}
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		x, y := x[lo:hi], y[lo:hi]
+		negativeExps(x, e)
+		for i, v := range x {
+			y[i] = T(float64(v) / (1 + e[i]))
+		}
+	})
 }
 
-// siluDerivative is s·(1 + x·(1 − s)) with s = sigmoid(x).
-func siluDerivative[T device.Float](x float64) float64 {
-	s := sigmoid[T](x)
+// siluDerivative is s·(1 + x·(1 − s)) with s = sigmoid(x), given e⁻ˣ.
+func siluDerivative(x, e float64) float64 {
+	s := 1 / (1 + e)
 	return s * (1 + x*(1-s))
 }
 
 func siluGradient[T device.Float](x, dy, dx []T, add bool) {
-	for i, v := range x {
-		put(&dx[i], float64(dy[i])*siluDerivative[T](float64(v)), add)
-	}
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		x, dy, dx := x[lo:hi], dy[lo:hi], dx[lo:hi]
+		negativeExps(x, e)
+		for i, v := range x {
+			put(&dx[i], float64(dy[i])*siluDerivative(float64(v), e[i]), add)
+		}
+	})
 }
 
 func tanhForward[T device.Float](x, y []T) {
-	for i, v := range x {
-		y[i] = T(tanh[T](float64(v)))
+	if !single[T]() {
+		for i, v := range x {
+			y[i] = T(math.Tanh(float64(v)))
+		}
+		return
 	}
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		x, y := x[lo:hi], y[lo:hi]
+		for i, v := range x {
+			e[i] = 2 * float64(v)
+		}
+		exps[T](e)
+		for i, v := range x {
+			x, t := float64(v), 1-2/(1+e[i])
+			if x > -0.02 && x < 0.02 { // where that difference cancels
+				t = x * (1 - x*x*(1.0/3-x*x*(2.0/15)))
+			}
+			y[i] = T(t)
+		}
+	})
 }
 
 func tanhGradient[T device.Float](y, dy, dx []T, add bool) {
@@ -223,9 +292,13 @@ func tanhGradient[T device.Float](y, dy, dx []T, add bool) {
 }
 
 func sigmoidForward[T device.Float](x, y []T) {
-	for i, v := range x {
-		y[i] = T(sigmoid[T](float64(v)))
-	}
+	inChunks(len(x), func(lo, hi int, e []float64) {
+		negativeExps(x[lo:hi], e)
+		y := y[lo:hi]
+		for i, e := range e {
+			y[i] = T(1 / (1 + e))
+		}
+	})
 }
 
 func sigmoidGradient[T device.Float](y, dy, dx []T, add bool) {

@@ -41,7 +41,6 @@ func randomArray(r *rand.Rand, shape ...int) array {
 // an operation with respect to its operands.
 type function struct {
 	params []*nn.Parameter
-	ids    *array // an int32 input, if any
 	build  func(in []*gorgonia.Node, ids *gorgonia.Node) (*gorgonia.Node, error)
 }
 
@@ -82,7 +81,7 @@ type runner struct {
 
 func newRunner(t testing.TB, dt device.DType, in []array, ids *array, build func(in []*gorgonia.Node, ids *gorgonia.Node) (*gorgonia.Node, error)) *runner {
 	t.Helper()
-	f := &function{ids: ids, build: build}
+	f := &function{build: build}
 	for _, a := range in {
 		f.params = append(f.params, &nn.Parameter{Shape: a.shape, Init: nn.Init{Kind: "zeros"}})
 	}

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/simd"
 )
 
 // A tile is a block of queries against a block of keys. Its size depends on
@@ -97,7 +98,7 @@ func tripleOf[T device.Float](a *attention, t []device.Tensor) triple[T] {
 // are added in an order that depends on their number alone.
 func expSum[T device.Float](x []T, scale, shift float64) float64 {
 	if x, ok := any(x).([]float32); ok {
-		return expSum32(x, float32(scale), float32(shift))
+		return simd.ExpSum(x, float32(scale), float32(shift))
 	}
 	var sum float64
 	for i, v := range x {
@@ -108,68 +109,28 @@ func expSum[T device.Float](x []T, scale, shift float64) float64 {
 	return sum
 }
 
-func expSum32(x []float32, scale, shift float32) float64 {
-	var s0, s1, s2, s3 float32
-	var total float64
-	for len(x) > 0 {
-		// Sums of 64 are short enough for float32.
-		b := x[:min(len(x), 64)]
-		x = x[len(b):]
-		s0, s1, s2, s3 = 0, 0, 0, 0
-		for len(b) >= 4 {
-			e0 := exp32(b[0]*scale - shift)
-			e1 := exp32(b[1]*scale - shift)
-			e2 := exp32(b[2]*scale - shift)
-			e3 := exp32(b[3]*scale - shift)
-			b[0], b[1], b[2], b[3] = e0, e1, e2, e3
-			s0 += e0
-			s1 += e1
-			s2 += e2
-			s3 += e3
-			b = b[4:]
-		}
-		for i, v := range b {
-			e := exp32(v*scale - shift)
-			b[i] = e
-			s0 += e
-		}
-		total += float64((s0 + s1) + (s2 + s3))
-	}
-	return total
-}
-
-// exp32 is e to the power of x for x ≤ 88, within 2 units in the last place;
-// results below 2⁻¹²⁴ are 0. It is the method of Cephes' expf (Moshier, 1989):
-// x = n·ln 2 + r, a polynomial in r, and n added to the exponent.
-func exp32(x float32) float32 {
-	const (
-		log2e = 1.44269504088896341
-		ln2Hi = 0.693359375
-		ln2Lo = -2.12194440e-4
-		magic = 3 << 22 // adding it rounds to an integer, in the low bits
-	)
-	if x < -85.9 {
-		return 0
-	}
-	z := x*log2e + magic
-	n := z - magic
-	r := x - n*ln2Hi - n*ln2Lo
-	p := 1.9875691500e-4*r + 1.3981999507e-3
-	p = p*r + 8.3334519073e-3
-	p = p*r + 4.1665795894e-2
-	p = p*r + 1.6666665459e-1
-	p = p*r + 5.0000001201e-1
-	p = p*r*r + r + 1
-	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(z)<<23)
-}
-
-// largest is the maximum of x, −∞ for none.
+// largest is the maximum of x, −∞ for none. NaN is passed over.
 func largest[T device.Float](x []T) T {
-	m := T(math.Inf(-1))
-	for _, v := range x {
-		if v > m {
-			m = v
+	low := T(math.Inf(-1))
+	a, b, c, d := low, low, low, low // four, because each waits for the one before it
+	for ; len(x) >= 4; x = x[4:] {
+		if x[0] > a {
+			a = x[0]
+		}
+		if x[1] > b {
+			b = x[1]
+		}
+		if x[2] > c {
+			c = x[2]
+		}
+		if x[3] > d {
+			d = x[3]
 		}
 	}
-	return m
+	for _, v := range x {
+		if v > a {
+			a = v
+		}
+	}
+	return max(a, b, c, d)
 }

@@ -2,14 +2,15 @@ package op
 
 import (
 	"fmt"
+	"math"
 
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// Dropout sets each element to zero with probability p and multiplies the
-// others by 1/(1−p) (Srivastava et al., "Dropout", 2014). Nothing is kept for
+// Dropout multiplies each element by zero with probability p and by 1/(1−p)
+// otherwise (Srivastava et al., "Dropout", 2014). Nothing is kept for
 // the gradient, which draws the same mask again. serial tells the calls of one
 // graph apart: calls with different serials draw different masks. For p = 0
 // it is x itself.
@@ -56,17 +57,16 @@ func Dropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, error) {
 func dropoutHost[T device.Float](c *device.Call) error {
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	seed, stream := uint64(c.Ints[1]), uint64(c.Ints[2])<<32+uint64(c.Ints[0])
-	p, scale := float32(c.Floats[0]), T(1/(1-c.Floats[0]))
+	// uniform(w) < p where w>>8 < limit. Which elements are kept is random, so
+	// that a branch would often be guessed wrong.
+	limit := uint32(math.Ceil(float64(float32(c.Floats[0])) * (1 << 24)))
+	factors := [2]T{T(1 / (1 - c.Floats[0])), 0}
 	device.Parallel((len(y)+3)/4, costly/4, func(lo, hi int) {
 		for q := lo; q < hi; q++ {
 			words := draw(seed, stream, q)
 			from, to := 4*q, min(4*q+4, len(y))
 			for i, v := range x[from:to] {
-				if uniform(words[i]) < p {
-					v = 0
-				} else {
-					v *= scale
-				}
+				v *= factors[(words[i]>>8-limit)>>31]
 				if c.Accumulate {
 					v += y[from+i]
 				}

@@ -139,7 +139,7 @@ func embeddingGradient[T device.Float](c *device.Call) error {
 				for _, n := range order {
 					at := int(n) * cols
 					for j, g := range dy[at+from : at+to] {
-						acc[j] += float64(g)
+						acc[j&(block-1)] += float64(g)
 					}
 				}
 				for j, g := range acc[:to-from] {

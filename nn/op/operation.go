@@ -53,6 +53,12 @@ type Description struct {
 	Random bool
 	// ScratchBytes is working memory that is needed during the call only.
 	ScratchBytes int64
+	// Memory is the order in which the call takes memory for results and
+	// temporaries. Nil takes the results in order, then the scratch.
+	Memory []MemoryStep
+	// HandsOnView says that Out is handed on as a view of a tensor that
+	// PyTorch's engine keeps referring to, so that it cannot add to it in place.
+	HandsOnView bool
 	// FLOPs is the number of floating-point operations, counting a multiply
 	// and an add as two; 0 where it is negligible beside the matrix products.
 	FLOPs int64
@@ -196,6 +202,9 @@ var gorgoniaTypes = map[device.DType]tensor.Dtype{
 	device.Int32:   tensor.Int32,
 	device.Int64:   tensor.Int64,
 	device.Uint8:   tensor.Byte,
+	// Gorgonia has no bfloat16. Graphs carry types and shapes only, so another
+	// type of two bytes stands for it.
+	device.BFloat16: tensor.Int16,
 }
 
 // Dtype is the element type as Gorgonia names it.

@@ -48,11 +48,17 @@ func softmaxForward[T device.Float](c *device.Call) error {
 				top = max(top, v)
 			}
 			var total float64
-			for i, v := range x {
-				e := exp[T](float64(v) - float64(top))
-				total += e
-				y[i] = T(e)
-			}
+			inChunks(cols, func(lo, hi int, e []float64) {
+				for i, v := range x[lo:hi] {
+					e[i] = float64(v) - float64(top)
+				}
+				exps[T](e)
+				y := y[lo:hi]
+				for i, v := range e {
+					y[i] = T(v)
+				}
+				total += sum(e)
+			})
 			f := 1 / total
 			for i, v := range y {
 				y[i] = T(float64(v) * f)

@@ -53,33 +53,45 @@ func SwiGLU(g, u *gorgonia.Node) (*gorgonia.Node, error) {
 
 func swigluForward[T device.Float](c *device.Call) error {
 	g, u, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(len(y), costly, func(lo, hi int) {
-		g, u, y := g[lo:hi], u[lo:hi], y[lo:hi]
-		for i, v := range g {
-			y[i] = T(float64(v) * sigmoid[T](float64(v)) * float64(u[i]))
-		}
+	device.Parallel(len(y), costly, func(from, to int) {
+		g, u, y := g[from:to], u[from:to], y[from:to]
+		inChunks(len(y), func(lo, hi int, e []float64) {
+			g, u, y := g[lo:hi], u[lo:hi], y[lo:hi]
+			negativeExps(g, e)
+			for i, v := range g {
+				y[i] = T(float64(v) * float64(u[i]) / (1 + e[i]))
+			}
+		})
 	})
 	return nil
 }
 
 func swigluGradGate[T device.Float](c *device.Call) error {
 	g, u, dy, dg := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2]), device.Floats[T](c.Out[0])
-	device.Parallel(len(dg), costly, func(lo, hi int) {
-		g, u, dy, dg := g[lo:hi], u[lo:hi], dy[lo:hi], dg[lo:hi]
-		for i, v := range g {
-			put(&dg[i], float64(dy[i])*float64(u[i])*siluDerivative[T](float64(v)), c.Accumulate)
-		}
+	device.Parallel(len(dg), costly, func(from, to int) {
+		g, u, dy, dg := g[from:to], u[from:to], dy[from:to], dg[from:to]
+		inChunks(len(dg), func(lo, hi int, e []float64) {
+			g, u, dy, dg := g[lo:hi], u[lo:hi], dy[lo:hi], dg[lo:hi]
+			negativeExps(g, e)
+			for i, v := range g {
+				put(&dg[i], float64(dy[i])*float64(u[i])*siluDerivative(float64(v), e[i]), c.Accumulate)
+			}
+		})
 	})
 	return nil
 }
 
 func swigluGradUp[T device.Float](c *device.Call) error {
 	g, dy, du := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(len(du), costly, func(lo, hi int) {
-		g, dy, du := g[lo:hi], dy[lo:hi], du[lo:hi]
-		for i, v := range g {
-			put(&du[i], float64(dy[i])*float64(v)*sigmoid[T](float64(v)), c.Accumulate)
-		}
+	device.Parallel(len(du), costly, func(from, to int) {
+		g, dy, du := g[from:to], dy[from:to], du[from:to]
+		inChunks(len(du), func(lo, hi int, e []float64) {
+			g, dy, du := g[lo:hi], dy[lo:hi], du[lo:hi]
+			negativeExps(g, e)
+			for i, v := range g {
+				put(&du[i], float64(dy[i])*float64(v)/(1+e[i]), c.Accumulate)
+			}
+		})
 	})
 	return nil
 }

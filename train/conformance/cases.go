@@ -30,6 +30,21 @@ func Cases() []Case {
 				}
 			},
 		},
+		{
+			// Gradient checkpointing computes the dropout again, with the mask
+			// that it had.
+			Name:   "tanh of dropout",
+			Random: true,
+			Draw: func(d Dims) ([]Operand, Build) {
+				return []Operand{{Name: "x", Shape: d.shape()}}, func(in []*gorgonia.Node, serial int) (*gorgonia.Node, error) {
+					y, err := op.Dropout(in[0], 0.3, serial)
+					if err != nil {
+						return nil, err
+					}
+					return op.Tanh(y)
+				}
+			},
+		},
 		linear("linear", false, op.Linear),
 		linear("conv1d", true, op.Conv1D),
 		norm("layernorm", true, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
@@ -45,7 +60,7 @@ func Cases() []Case {
 	}
 	for i := range all {
 		switch c := &all[i]; c.Name {
-		case "add", "mean", "scale", "dropout", "conv1d", "layernorm without bias":
+		case "add", "mean", "scale", "dropout", "tanh of dropout", "conv1d", "layernorm without bias":
 		default:
 			c.Golden = c.Name
 		}

@@ -34,6 +34,7 @@ var (
 		alone,
 		{name: "chain", build: buildChain, terms: []term{{innerScale, outerScale, 1}}},
 		{name: "twice", build: buildTwice, terms: []term{{1, 2, 1}, {innerScale, 1, 2}}},
+		{name: "shared", build: buildShared, terms: []term{{innerScale + outerScale, 1, 1}, {innerScale, 1, 2}}},
 		{name: "residual", build: buildResidual, terms: []term{{innerScale, 1, 1}}, residual: true},
 	}
 )
@@ -50,7 +51,7 @@ func buildAlone(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) { return f
 // buildChain is ¾·f(1¼·in): operands and result die at once, so that they can be
 // written over.
 func buildChain(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) {
-	scaled, err := scaleAll(in)
+	scaled, err := scaleAll(in, innerScale)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func buildTwice(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	scaled, err := scaleAll(in)
+	scaled, err := scaleAll(in, innerScale)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +84,40 @@ func buildTwice(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) {
 	return op.Add(y, a)
 }
 
+// buildShared is f(1¼·in + ¾·in) + f(1¼·in): the gradient of the sum in the
+// first f goes on to both addends, and one of them has another contribution.
+func buildShared(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) {
+	scaled, err := scaleAll(in, innerScale)
+	if err != nil {
+		return nil, err
+	}
+	sums, err := scaleAll(in, outerScale)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range sums {
+		if isFloat(n) {
+			if sums[i], err = op.Add(scaled[i], n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	a, err := f(sums, 1)
+	if err != nil {
+		return nil, err
+	}
+	b, err := f(scaled, 2)
+	if err != nil {
+		return nil, err
+	}
+	return op.Add(a, b)
+}
+
 // buildResidual is f(1¼·in) + 1¼·in[k], k being the first operand of the
 // result's type and shape: that operand is read again after f. Without such an
 // operand it is buildChain.
 func buildResidual(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) {
-	scaled, err := scaleAll(in)
+	scaled, err := scaleAll(in, innerScale)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +138,14 @@ func residualOf(operands []Operand, out []int) int {
 	return slices.IndexFunc(operands, func(o Operand) bool { return o.Ints == nil && slices.Equal(o.Shape, out) })
 }
 
-func scaleAll(in []*gorgonia.Node) ([]*gorgonia.Node, error) {
+func scaleAll(in []*gorgonia.Node, factor float64) ([]*gorgonia.Node, error) {
 	scaled := slices.Clone(in)
 	for i, n := range in {
 		if !isFloat(n) {
 			continue
 		}
 		var err error
-		if scaled[i], err = op.Scale(n, innerScale); err != nil {
+		if scaled[i], err = op.Scale(n, factor); err != nil {
 			return nil, err
 		}
 	}

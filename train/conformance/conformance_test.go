@@ -9,7 +9,11 @@ import (
 )
 
 func TestCPU(t *testing.T) {
-	Run(t, func() (device.Device, error) { return device.NewCPU(alloc.Config{}), nil }, device.Float64, device.Float32)
+	dev := device.NewCPU(alloc.Config{})
+	Run(t, dev, device.Float64, device.Float32)
+	if err := dev.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // Every operation that there are reference values of has a case.

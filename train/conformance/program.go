@@ -106,6 +106,7 @@ type run struct {
 	p      *program
 	s      *train.Session
 	inputs []*train.Value
+	before int64 // bytes allocated on the device when the run began
 }
 
 // seed is that of all sessions here, so that random draws repeat.
@@ -113,7 +114,8 @@ const seed = 20240229
 
 // start puts values on a device. On meta they are only counted.
 func (p *program) start(dev device.Device, vs []values) (*run, error) {
-	r := &run{p: p, s: train.NewSession(dev, nil, train.SessionOptions{Seed: seed})}
+	r := &run{p: p, s: train.NewSession(dev, nil, train.SessionOptions{Seed: seed}),
+		before: dev.Allocator().Stats().Allocated.Current}
 	if err := r.s.Materialize(p.model, p.dtype); err != nil {
 		return nil, err
 	}
@@ -124,17 +126,32 @@ func (p *program) start(dev device.Device, vs []values) (*run, error) {
 			}
 			continue
 		}
-		b := make([]byte, 0, 4*len(vs[i].ints))
-		for _, n := range vs[i].ints {
-			b = binary.LittleEndian.AppendUint32(b, uint32(n))
-		}
-		v, err := r.s.Input(o.Name, device.Spec{DType: device.Int32, Shape: o.Shape}, b)
+		v, err := r.s.Input(o.Name, device.Spec{DType: device.Int32, Shape: o.Shape}, nil)
 		if err != nil {
 			return nil, err
 		}
 		r.inputs = append(r.inputs, v)
 	}
-	return r, nil
+	return r, r.give(vs)
+}
+
+// give replaces the inputs' values.
+func (r *run) give(vs []values) error {
+	inputs := r.inputs
+	for i, q := range r.p.model.params {
+		if q != nil {
+			continue
+		}
+		b := make([]byte, 0, 4*len(vs[i].ints))
+		for _, n := range vs[i].ints {
+			b = binary.LittleEndian.AppendUint32(b, uint32(n))
+		}
+		if err := inputs[0].Upload(b); err != nil {
+			return fmt.Errorf("operand %s: %w", r.p.model.operands[i].Name, err)
+		}
+		inputs = inputs[1:]
+	}
+	return nil
 }
 
 // step runs forward and, from dy, backward; gradients add to those there. It
@@ -194,7 +211,7 @@ func (r *run) close() error {
 		v.Release()
 	}
 	r.s.Close()
-	if n := r.s.Device().Allocator().Stats().Allocated.Current; n != 0 {
+	if n := r.s.Device().Allocator().Stats().Allocated.Current - r.before; n != 0 {
 		return fmt.Errorf("%d bytes are still allocated", n)
 	}
 	return nil
@@ -242,10 +259,15 @@ type event struct {
 // trace lists the allocator's events of f.
 func trace(dev device.Device, f func() error) ([]event, error) {
 	var es []event
+	done := false // observers stay for good
 	dev.Allocator().Observe(func(e *alloc.Event) {
-		es = append(es, event{e.Action, e.Size, e.AllocatedBytes, e.ReservedBytes})
+		if !done {
+			es = append(es, event{e.Action, e.Size, e.AllocatedBytes, e.ReservedBytes})
+		}
 	})
-	return es, f()
+	err := f()
+	done = true
+	return es, err
 }
 
 // encode makes bytes of numbers.

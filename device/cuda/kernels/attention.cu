@@ -1,13 +1,15 @@
-// Fused attention: softmax(q·kᵀ·scale)·v, tile by tile, without a T × T matrix in
-// memory (Dao et al., "FlashAttention", 2022; the online softmax is Milakov and
+// Fused attention: causal softmax(q·kᵀ·scale)·v, tile by tile, without an M × N matrix
+// in memory (Dao et al., "FlashAttention", 2022; the online softmax is Milakov and
 // Gimelshein's, 2018). One kernel forward; backward two, one for dq and one for
 // dk and dv, so that no sum needs atomic additions.
 //
-// B batches, T positions, H query heads, KV key and value heads (H is a
-// multiple of KV; query head h reads head h/(H/KV)), HEAD elements a head.
-// q, o, dO, dq: (B, T, H·HEAD); k, v, dk, dv: (B, T, KV·HEAD); each has its own
-// stride from position to position, so parts of a packed (B, T, 3·H·HEAD) work.
-// lse, delta: (B, H, T).
+// B batches, M query positions, N key positions, H query heads, KV key and value
+// heads (H is a multiple of KV; query head h reads head h/(H/KV)), HEAD elements
+// a head. The queries are the last of the N positions: query t sees the keys
+// up to t + N − M.
+// q, o, dO, dq: (B, M, H·HEAD); k, v, dk, dv: (B, N, KV·HEAD); each has its own
+// stride from position to position, so parts of a packed (B, N, 3·H·HEAD) work.
+// lse, delta: (B, H, M).
 //
 // A block has 128 threads and works on a tile of ROWS × COLS scores. Thread
 // (ty, tx), ty < 16, tx < 8, has rows ty + 16i and columns tx + 8j of the scores,
@@ -146,19 +148,19 @@ __device__ __forceinline__ real row_max(real x) {
 // Grid: x is b·H + h, y the tile of queries, the longest rows first.
 // Shared memory: q (ROWS), k and v (COLS each), p.
 extern "C" __global__ void __launch_bounds__(128)
-    attention_forward(const elem *q, const elem *k, const elem *v, elem *o, real *lse, int T, int H, int KV, i64 qs,
-                      i64 ks, i64 vs, i64 os, real scale, int causal) {
+    attention_forward(const elem *q, const elem *k, const elem *v, elem *o, real *lse, int M, int N, int H, int KV, i64 qs,
+                      i64 ks, i64 vs, i64 os, real scale) {
     DYNAMIC_SHARED(real, shared);
     real *sq = shared, *sk = sq + ROWS * STRIDE, *sv = sk + COLS * STRIDE, *sp = sv + COLS * STRIDE;
     int b = blockIdx.x / H, h = blockIdx.x % H, kv = h / (H / KV);
     int first = (gridDim.y - 1 - blockIdx.y) * ROWS;
-    q += (i64)b * T * qs + h * HEAD;
-    k += (i64)b * T * ks + kv * HEAD;
-    v += (i64)b * T * vs + kv * HEAD;
-    o += (i64)b * T * os + h * HEAD;
-    lse += ((i64)b * H + h) * T;
+    q += (i64)b * M * qs + h * HEAD;
+    k += (i64)b * N * ks + kv * HEAD;
+    v += (i64)b * N * vs + kv * HEAD;
+    o += (i64)b * M * os + h * HEAD;
+    lse += ((i64)b * H + h) * M;
 
-    load_tile(sq, q, qs, first, ROWS, T);
+    load_tile(sq, q, qs, first, ROWS, M);
     real4 acc[RI][GROUPS] = {};
     real top[RI], sum[RI], s[RI][CJ];
 #pragma unroll
@@ -166,11 +168,11 @@ extern "C" __global__ void __launch_bounds__(128)
         top[i] = -INFINITE;
         sum[i] = 0;
     }
-    int end = causal && first + ROWS < T ? first + ROWS : T;
+    int shift = N - M, end = first + ROWS + shift < N ? first + ROWS + shift : N;
     for (int n = 0; n < end; n += COLS) {
         __syncthreads();
-        load_tile(sk, k, ks, n, COLS, T);
-        load_tile(sv, v, vs, n, COLS, T);
+        load_tile(sk, k, ks, n, COLS, N);
+        load_tile(sv, v, vs, n, COLS, N);
         __syncthreads();
         scores(s, sq, sk);
 #pragma unroll
@@ -180,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
             for (int j = 0; j < CJ; j++) {
                 int u = n + TX + 8 * j;
-                s[i][j] = u < T && (!causal || u <= t) ? s[i][j] * (scale * LOG2E) : -INFINITE;
+                s[i][j] = u < N && u <= t + shift ? s[i][j] * (scale * LOG2E) : -INFINITE;
                 m = largest(m, s[i][j]);
             }
             m = row_max(m);
@@ -207,9 +209,9 @@ extern "C" __global__ void __launch_bounds__(128)
         real a = row_sum(sum[i]);
         f[i] = (real)1 / a;
         int t = first + TY + 16 * i;
-        if (TX == 0 && t < T) lse[t] = top[i] * LN2 + log(a);
+        if (TX == 0 && t < M) lse[t] = top[i] * LN2 + log(a);
     }
-    store_tile(o, os, first, T, acc, f);
+    store_tile(o, os, first, M, acc, f);
 }
 
 // p = exp(s·scale − lse) where the mask lets it be, else 0.
@@ -223,24 +225,24 @@ __device__ __forceinline__ real probability(real s, real scale, real lse, bool v
 // (COLS each), p.
 extern "C" __global__ void __launch_bounds__(128)
     attention_backward_q(const elem *q, const elem *k, const elem *v, const elem *o, const elem *dout,
-                         const real *lse, real *delta, elem *dq, int T, int H, int KV, i64 qs, i64 ks, i64 vs, i64 os,
-                         i64 dos, i64 dqs, real scale, int causal) {
+                         const real *lse, real *delta, elem *dq, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs, i64 os,
+                         i64 dos, i64 dqs, real scale) {
     DYNAMIC_SHARED(real, shared);
     real *sq = shared, *sd = sq + ROWS * STRIDE, *sk = sd + ROWS * STRIDE, *sv = sk + COLS * STRIDE,
          *sp = sv + COLS * STRIDE;
     int b = blockIdx.x / H, h = blockIdx.x % H, kv = h / (H / KV);
     int first = (gridDim.y - 1 - blockIdx.y) * ROWS;
-    q += (i64)b * T * qs + h * HEAD;
-    k += (i64)b * T * ks + kv * HEAD;
-    v += (i64)b * T * vs + kv * HEAD;
-    o += (i64)b * T * os + h * HEAD;
-    dout += (i64)b * T * dos + h * HEAD;
-    dq += (i64)b * T * dqs + h * HEAD;
-    lse += ((i64)b * H + h) * T;
-    delta += ((i64)b * H + h) * T;
+    q += (i64)b * M * qs + h * HEAD;
+    k += (i64)b * N * ks + kv * HEAD;
+    v += (i64)b * N * vs + kv * HEAD;
+    o += (i64)b * M * os + h * HEAD;
+    dout += (i64)b * M * dos + h * HEAD;
+    dq += (i64)b * M * dqs + h * HEAD;
+    lse += ((i64)b * H + h) * M;
+    delta += ((i64)b * H + h) * M;
 
-    load_tile(sq, q, qs, first, ROWS, T);
-    load_tile(sd, dout, dos, first, ROWS, T);
+    load_tile(sq, q, qs, first, ROWS, M);
+    load_tile(sd, dout, dos, first, ROWS, M);
     __syncthreads();
     real l[RI], e[RI], one[RI], s[RI][CJ], dp[RI][CJ];
     real4 acc[RI][GROUPS] = {};
@@ -248,18 +250,18 @@ extern "C" __global__ void __launch_bounds__(128)
     for (int i = 0; i < RI; i++) {
         int r = TY + 16 * i, t = first + r;
         real a = 0;
-        if (t < T)
+        if (t < M)
             for (int c = TX; c < HEAD; c += 8) a += sd[r * STRIDE + c] * to_real(o[(i64)t * os + c]);
         e[i] = row_sum(a);
         one[i] = 1;
-        l[i] = t < T ? lse[t] : (real)0;
-        if (TX == 0 && t < T) delta[t] = e[i];
+        l[i] = t < M ? lse[t] : (real)0;
+        if (TX == 0 && t < M) delta[t] = e[i];
     }
-    int end = causal && first + ROWS < T ? first + ROWS : T;
+    int shift = N - M, end = first + ROWS + shift < N ? first + ROWS + shift : N;
     for (int n = 0; n < end; n += COLS) {
         __syncthreads();
-        load_tile(sk, k, ks, n, COLS, T);
-        load_tile(sv, v, vs, n, COLS, T);
+        load_tile(sk, k, ks, n, COLS, N);
+        load_tile(sv, v, vs, n, COLS, N);
         __syncthreads();
         scores(s, sq, sk);
         scores(dp, sd, sv);
@@ -269,14 +271,14 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
             for (int j = 0; j < CJ; j++) {
                 int u = n + TX + 8 * j;
-                real p = probability(s[i][j], scale, l[i], t < T && u < T && (!causal || u <= t));
+                real p = probability(s[i][j], scale, l[i], t < M && u < N && u <= t + shift);
                 s[i][j] = p * (dp[i][j] - e[i]) * scale;
             }
         }
         stage(sp, s);
         gather(acc, sp, sk);
     }
-    store_tile(dq, dqs, first, T, acc, one);
+    store_tile(dq, dqs, first, M, acc, one);
 }
 
 // dv = Σ over queries of p·dO, dk = scale · Σ over queries of p·(dp − delta)·q, the
@@ -286,35 +288,35 @@ extern "C" __global__ void __launch_bounds__(128)
 // q and dO (COLS each), p, lse and delta (COLS each).
 extern "C" __global__ void __launch_bounds__(128)
     attention_backward_kv(const elem *q, const elem *k, const elem *v, const elem *dout, const real *lse,
-                          const real *delta, elem *dk, elem *dv, int T, int H, int KV, i64 qs, i64 ks, i64 vs, i64 dos,
-                          i64 dks, i64 dvs, real scale, int causal) {
+                          const real *delta, elem *dk, elem *dv, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs, i64 dos,
+                          i64 dks, i64 dvs, real scale) {
     DYNAMIC_SHARED(real, shared);
     real *sk = shared, *sv = sk + ROWS * STRIDE, *sq = sv + ROWS * STRIDE, *sd = sq + COLS * STRIDE,
          *sp = sd + COLS * STRIDE, *sl = sp + ROWS * (COLS + PAD), *se = sl + COLS;
     int b = blockIdx.x / KV, kv = blockIdx.x % KV, share = H / KV;
-    int first = blockIdx.y * ROWS;
-    k += (i64)b * T * ks + kv * HEAD;
-    v += (i64)b * T * vs + kv * HEAD;
-    dk += (i64)b * T * dks + kv * HEAD;
-    dv += (i64)b * T * dvs + kv * HEAD;
+    int first = blockIdx.y * ROWS, shift = N - M;
+    k += (i64)b * N * ks + kv * HEAD;
+    v += (i64)b * N * vs + kv * HEAD;
+    dk += (i64)b * N * dks + kv * HEAD;
+    dv += (i64)b * N * dvs + kv * HEAD;
 
-    load_tile(sk, k, ks, first, ROWS, T);
-    load_tile(sv, v, vs, first, ROWS, T);
+    load_tile(sk, k, ks, first, ROWS, N);
+    load_tile(sv, v, vs, first, ROWS, N);
     real one[RI], s[RI][CJ], dp[RI][CJ];
     real4 acck[RI][GROUPS] = {}, accv[RI][GROUPS] = {};
 #pragma unroll
     for (int i = 0; i < RI; i++) one[i] = 1;
     for (int h = kv * share; h < (kv + 1) * share; h++) {
-        const elem *qh = q + (i64)b * T * qs + h * HEAD, *dh = dout + (i64)b * T * dos + h * HEAD;
-        const real *lh = lse + ((i64)b * H + h) * T, *eh = delta + ((i64)b * H + h) * T;
+        const elem *qh = q + (i64)b * M * qs + h * HEAD, *dh = dout + (i64)b * M * dos + h * HEAD;
+        const real *lh = lse + ((i64)b * H + h) * M, *eh = delta + ((i64)b * H + h) * M;
         // Queries before the first key see none of these keys.
-        for (int m = causal ? first / COLS * COLS : 0; m < T; m += COLS) {
+        for (int m = first > shift ? (first - shift) / COLS * COLS : 0; m < M; m += COLS) {
             __syncthreads();
-            load_tile(sq, qh, qs, m, COLS, T);
-            load_tile(sd, dh, dos, m, COLS, T);
+            load_tile(sq, qh, qs, m, COLS, M);
+            load_tile(sd, dh, dos, m, COLS, M);
             for (int i = threadIdx.x; i < COLS; i += 128) {
-                sl[i] = m + i < T ? lh[m + i] : (real)0;
-                se[i] = m + i < T ? eh[m + i] : (real)0;
+                sl[i] = m + i < M ? lh[m + i] : (real)0;
+                se[i] = m + i < M ? eh[m + i] : (real)0;
             }
             __syncthreads();
             scores(s, sk, sq);
@@ -325,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
                 for (int j = 0; j < CJ; j++) {
                     int c = TX + 8 * j, t = m + c;
-                    s[i][j] = probability(s[i][j], scale, sl[c], t < T && u < T && (!causal || u <= t));
+                    s[i][j] = probability(s[i][j], scale, sl[c], t < M && u < N && u <= t + shift);
                     dp[i][j] = s[i][j] * (dp[i][j] - se[c]) * scale;
                 }
             }
@@ -335,6 +337,6 @@ extern "C" __global__ void __launch_bounds__(128)
             gather(acck, sp, sq);
         }
     }
-    store_tile(dk, dks, first, T, acck, one);
-    store_tile(dv, dvs, first, T, accv, one);
+    store_tile(dk, dks, first, N, acck, one);
+    store_tile(dv, dvs, first, N, accv, one);
 }

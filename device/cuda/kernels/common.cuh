@@ -90,6 +90,7 @@ __device__ __forceinline__ real block_max(real x) {
 #define DYNAMIC_SHARED(T, name) extern __shared__ __align__(16) T name[]
 #endif
 
+#define NOT_A_NUMBER ((real)__int_as_float(0x7fc00000))
 #define INFINITE ((real)__int_as_float(0x7f800000))
 
 // The i-th group of four elements is this thread's in flat kernels.

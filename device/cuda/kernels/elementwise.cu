@@ -62,15 +62,16 @@ extern "C" __global__ void spread(const real *x, elem *y, i64 n, int vec, real f
 
 __device__ __forceinline__ real sigmoid_of(real x) { return (real)1 / ((real)1 + exp(-x)); }
 
-// gelu_tanh(x) = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), Hendrycks and Gimpel 2016.
+// gelu_tanh(x) = x/2 · (1 + tanh u), u = √(2/π) · (x + 0.044715 x³), Hendrycks and
+// Gimpel 2016. (1 + tanh u)/2 is sigmoid(2u), which does not cancel for negative u.
 #define GELU_K ((real)0.79788456080286535588)
 #define GELU_C ((real)0.044715)
 __device__ __forceinline__ real gelu_tanh_of(real x) {
-    return (real)0.5 * x * ((real)1 + tanh(GELU_K * (x + GELU_C * x * x * x)));
+    return x * sigmoid_of(2 * GELU_K * (x + GELU_C * x * x * x));
 }
 __device__ __forceinline__ real gelu_tanh_derivative(real x) {
-    real t = tanh(GELU_K * (x + GELU_C * x * x * x));
-    return (real)0.5 * ((real)1 + t) + (real)0.5 * x * ((real)1 - t * t) * GELU_K * ((real)1 + 3 * GELU_C * x * x);
+    real s = sigmoid_of(2 * GELU_K * (x + GELU_C * x * x * x));
+    return s + x * s * ((real)1 - s) * 2 * GELU_K * ((real)1 + 3 * GELU_C * x * x);
 }
 // gelu_erf(x) = x · Φ(x), Φ the normal distribution function.
 __device__ __forceinline__ real gelu_erf_of(real x) {
@@ -104,7 +105,7 @@ __device__ __forceinline__ real silu_derivative(real x) {
         map2(kept, dy, dx, n, vec, [](real x, real g) { return g * (derivative); });                           \
     }
 
-ACTIVATION(relu, x > 0 ? x : (real)0, y, x > 0 ? (real)1 : (real)0)
+ACTIVATION(relu, x < 0 ? (real)0 : x, y, x > 0 ? (real)1 : (real)0) // a NaN stays one
 ACTIVATION(gelu_tanh, gelu_tanh_of(x), x_, gelu_tanh_derivative(x))
 ACTIVATION(gelu_erf, gelu_erf_of(x), x_, gelu_erf_derivative(x))
 ACTIVATION(silu, silu_of(x), x_, silu_derivative(x))
@@ -115,26 +116,35 @@ ACTIVATION(sigmoid, sigmoid_of(x), y, x *((real)1 - x))
 extern "C" __global__ void swiglu_forward(const elem *gate, const elem *up, elem *y, i64 n, int vec) {
     map2(gate, up, y, n, vec, [](real g, real u) { return silu_of(g) * u; });
 }
-// dgate = dy · up · silu'(gate), dup = dy · silu(gate); each may be gate, up or
-// dy: a thread reads its elements before it writes them.
-extern "C" __global__ void swiglu_backward(const elem *gate, const elem *up, const elem *dy, elem *dgate, elem *dup,
-                                           i64 n, int vec) {
+// dgate = dy · up · silu'(gate); dgate may be any operand.
+extern "C" __global__ void swiglu_gate(const elem *gate, const elem *up, const elem *dy, elem *dgate, i64 n, int vec,
+                                       int accumulate) {
     i64 i = FLAT_INDEX;
-    if (vec && i + 4 <= n) {
-        Vec<elem, 4> a = load4(gate + i), b = load4(up + i), c = load4(dy + i), r, s;
+    if (vec && i + 4 <= n && !accumulate) {
+        Vec<elem, 4> a = load4(gate + i), b = load4(up + i), c = load4(dy + i), r;
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            real g = to_real(a.v[j]), u = to_real(b.v[j]), d = to_real(c.v[j]);
-            set(r.v[j], d * u * silu_derivative(g));
-            set(s.v[j], d * silu_of(g));
-        }
+        for (int j = 0; j < 4; j++) set(r.v[j], to_real(c.v[j]) * to_real(b.v[j]) * silu_derivative(to_real(a.v[j])));
         store4(dgate + i, r);
-        store4(dup + i, s);
         return;
     }
     for (int j = 0; j < 4 && i + j < n; j++) {
-        real g = to_real(gate[i + j]), u = to_real(up[i + j]), d = to_real(dy[i + j]);
-        set(dgate[i + j], d * u * silu_derivative(g));
-        set(dup[i + j], d * silu_of(g));
+        real d = to_real(dy[i + j]) * to_real(up[i + j]) * silu_derivative(to_real(gate[i + j]));
+        set(dgate[i + j], accumulate ? to_real(dgate[i + j]) + d : d);
     }
+}
+// dup = dy · silu(gate); dup may be any operand.
+extern "C" __global__ void swiglu_up(const elem *gate, const elem *dy, elem *dup, i64 n, int vec, int accumulate) {
+    if (accumulate) {
+        i64 i = FLAT_INDEX;
+        for (int j = 0; j < 4 && i + j < n; j++)
+            set(dup[i + j], to_real(dup[i + j]) + to_real(dy[i + j]) * silu_of(to_real(gate[i + j])));
+        return;
+    }
+    map2(gate, dy, dup, n, vec, [](real g, real d) { return d * silu_of(g); });
+}
+
+// y = 0, 1, …, n − 1
+extern "C" __global__ void positions(int *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = i;
 }

@@ -1,6 +1,6 @@
 // Embedding: V rows of C elements, N token ids.
 
-// y (N, C) = w (V, C) at the rows ids (N). An id outside [0, V) gives zeros.
+// y (N, C) = w (V, C) at the rows ids (N). An id outside [0, V) gives NaN.
 extern "C" __global__ void embedding_forward(const int *ids, const real *w, elem *y, int V, int C, int vec) {
     i64 n = blockIdx.x;
     int id = ids[n];
@@ -12,12 +12,12 @@ extern "C" __global__ void embedding_forward(const int *ids, const real *w, elem
             Vec<real, 4> a = load4(w + c);
             Vec<elem, 4> r;
 #pragma unroll
-            for (int j = 0; j < 4; j++) set(r.v[j], known ? a.v[j] : (real)0);
+            for (int j = 0; j < 4; j++) set(r.v[j], known ? a.v[j] : NOT_A_NUMBER);
             store4(y + c, r);
         }
         return;
     }
-    for (int c = threadIdx.x; c < C; c += blockDim.x) set(y[c], known ? w[c] : (real)0);
+    for (int c = threadIdx.x; c < C; c += blockDim.x) set(y[c], known ? w[c] : NOT_A_NUMBER);
 }
 
 // dw (V, C): one block a row. It looks through the ids for its own, SCAN at a

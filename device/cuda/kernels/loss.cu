@@ -1,12 +1,13 @@
 // Losses, and sums over whole tensors.
 
-// Cross-entropy of N rows of V logits against targets (N), a row whose target
-// is `ignore` (or outside [0, V)) left out. One pass over the logits: each
-// thread keeps a maximum and a sum of exponentials relative to it (Milakov and
-// Gimelshein, "Online normalizer calculation for softmax", 2018).
-// loss (N) = lse − logit of the target, 0 where left out; lse (N).
-extern "C" __global__ void cross_entropy_forward(const elem *x, const int *targets, real *loss, real *lse, int V,
-                                                 int ignore, int vec) {
+// Cross-entropy of N rows of V logits against targets (N). Rows whose target is
+// `ignore` are left out of the mean; any other target outside [0, V) makes it
+// NaN.
+
+// lse (N) = log Σ exp(x), in one pass over the logits: each thread keeps a maximum
+// and a sum of exponentials relative to it (Milakov and Gimelshein, "Online
+// normalizer calculation for softmax", 2018).
+extern "C" __global__ void cross_entropy_forward(const elem *x, real *lse, int V, int vec) {
     i64 row = blockIdx.x;
     x += row * V;
     real m = -INFINITE, s = 0;
@@ -41,45 +42,38 @@ extern "C" __global__ void cross_entropy_forward(const elem *x, const int *targe
     }
     real top = block_max(m);
     s = block_sum(m > -INFINITE ? s * exp(m - top) : (real)0);
-    if (threadIdx.x == 0) {
-        real l = top + log(s);
-        int t = targets[row];
-        bool counted = t != ignore && t >= 0 && t < V;
-        lse[row] = l;
-        loss[row] = counted ? l - to_real(x[t]) : (real)0;
-    }
+    if (threadIdx.x == 0) lse[row] = top + log(s);
 }
 
-// Mean of loss (N) over the rows that count: out[0] = mean, out[1] = how many.
+// mean = the mean of lse − x[target] over the rows that count, count = how many.
 // With none it is NaN, as in PyTorch. One block.
-extern "C" __global__ void cross_entropy_mean(const real *loss, const int *targets, real *mean, real *count, i64 N,
-                                              int V, int ignore) {
+extern "C" __global__ void cross_entropy_mean(const elem *x, const int *targets, const real *lse, real *mean,
+                                              int *count, i64 N, int V, int ignore) {
     real sum = 0, n = 0;
     for (i64 i = threadIdx.x; i < N; i += blockDim.x) {
         int t = targets[i];
-        if (t != ignore && t >= 0 && t < V) {
-            sum += loss[i];
-            n += (real)1;
-        }
+        if (t == ignore) continue;
+        sum += t >= 0 && t < V ? lse[i] - to_real(x[i * V + t]) : NOT_A_NUMBER;
+        n += (real)1;
     }
     sum = block_sum(sum);
     n = block_sum(n);
     if (threadIdx.x == 0) {
         mean[0] = sum / n;
-        if (count) count[0] = n;
+        count[0] = (int)n;
     }
 }
 
 // dx = (softmax(x) − onehot(target)) · g/count, 0 in rows left out; dx may be
 // x. g is a scalar (1), count the number of rows that count.
 extern "C" __global__ void cross_entropy_backward(const elem *x, const int *targets, const real *lse, const real *g,
-                                                  const real *count, elem *dx, int V, int ignore, int vec) {
+                                                  const int *count, elem *dx, int V, int ignore, int vec) {
     i64 row = blockIdx.x;
     x += row * V;
     dx += row * V;
     int t = targets[row];
-    bool counted = t != ignore && t >= 0 && t < V;
-    real f = counted ? g[0] / count[0] : (real)0, l = lse[row];
+    bool counted = t != ignore;
+    real f = counted ? g[0] / (real)count[0] : (real)0, l = lse[row];
     if (vec) {
         for (int c = threadIdx.x * 4; c < V; c += blockDim.x * 4) {
             Vec<elem, 4> a = load4(x + c), r;
@@ -95,30 +89,29 @@ extern "C" __global__ void cross_entropy_backward(const elem *x, const int *targ
 }
 
 // Sums of n elements in two stages: partial has one entry for each of up to
-// 1024 blocks, and finish adds them up in one block. What is summed:
-// 0 x, 1 x², 2 (x − y)².
-extern "C" __global__ void sum_partial(const elem *x, const elem *y, real *partial, i64 n, int what) {
+// 1024 blocks, and finish adds them up in one block. What is summed: x, or
+// (x − y)² where y is given.
+extern "C" __global__ void sum_partial(const elem *x, const elem *y, real *partial, i64 n) {
     real sum = 0;
     i64 step = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
         real a = to_real(x[i]);
-        if (what == 2) a -= to_real(y[i]);
-        sum += what ? a * a : a;
+        if (y) {
+            a -= to_real(y[i]);
+            a *= a;
+        }
+        sum += a;
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// out[0] = factor · Σ partial, its root if root is set, added when accumulate is set.
-extern "C" __global__ void sum_finish(const real *partial, real *out, int parts, real factor, int root,
-                                      int accumulate) {
+// out[0] = factor · Σ partial
+extern "C" __global__ void sum_finish(const real *partial, real *out, int parts, real factor) {
     real sum = 0;
     for (int i = threadIdx.x; i < parts; i += blockDim.x) sum += partial[i];
     sum = factor * block_sum(sum);
-    if (threadIdx.x == 0) {
-        if (root) sum = sqrt(sum);
-        out[0] = accumulate ? out[0] + sum : sum;
-    }
+    if (threadIdx.x == 0) out[0] = sum;
 }
 
 // Mean squared error's gradient: dx = factor · g · (x − y), factor = 2/n.

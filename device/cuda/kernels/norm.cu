@@ -76,33 +76,25 @@ extern "C" __global__ void rmsnorm_backward(const elem *x, const real *w, const 
     }
 }
 
-// dw = Σ over rows of dy · x̂ and, where wanted, db = Σ of dy: the first stage,
-// as column_sum of linear.cu. mean is null for rmsnorm, db for none.
+// dw = Σ over rows of dy · x̂: the first stage, as column_sum of linear.cu. mean is
+// null for rmsnorm.
 extern "C" __global__ void norm_weight_gradient(const elem *x, const real *mean, const real *rstd, const elem *dy,
-                                                real *dw, real *db, i64 rows, int C, i64 chunk, int accumulate) {
-    __shared__ real part[2][8][33];
+                                                real *dw, i64 rows, int C, i64 chunk, int accumulate) {
+    __shared__ real part[8][33];
     int tx = threadIdx.x & 31, ty = threadIdx.x >> 5, c = blockIdx.x * 32 + tx;
     i64 first = blockIdx.y * chunk, last = first + chunk < rows ? first + chunk : rows;
-    real w = 0, b = 0;
+    real sum = 0;
     if (c < C) {
 #pragma unroll 4
-        for (i64 r = first + ty; r < last; r += 8) {
-            real g = to_real(dy[r * C + c]), m = mean ? mean[r] : (real)0;
-            w += g * (to_real(x[r * C + c]) - m) * rstd[r];
-            b += g;
-        }
+        for (i64 r = first + ty; r < last; r += 8)
+            sum += to_real(dy[r * C + c]) * (to_real(x[r * C + c]) - (mean ? mean[r] : (real)0)) * rstd[r];
     }
-    part[0][ty][tx] = w;
-    part[1][ty][tx] = b;
+    part[ty][tx] = sum;
     __syncthreads();
     if (ty == 0 && c < C) {
-        for (int k = 1; k < 8; k++) {
-            w += part[0][k][tx];
-            b += part[1][k][tx];
-        }
-        i64 at = (i64)blockIdx.y * C + c;
-        dw[at] = accumulate & 1 ? dw[at] + w : w;
-        if (db) db[at] = accumulate & 2 ? db[at] + b : b;
+        for (int k = 1; k < 8; k++) sum += part[k][tx];
+        dw += (i64)blockIdx.y * C + c;
+        *dw = accumulate ? *dw + sum : sum;
     }
 }
 

@@ -1,199 +1,246 @@
 // Optimizers over many tensors in one launch. A launch takes up to TENSORS
-// tensors; block b works on a chunk of CHUNK elements of the tensor that
-// `first` puts it in.
+// tensors; block b works on a chunk of t.chunk elements of the tensor that
+// t.first puts it in. Package optim has the formulas.
 #define TENSORS 64
-#define CHUNK 16384
 
 struct Tensors {
-    int count;
+    int count, chunk;
     int first[TENSORS]; // the first block of each tensor
     i64 n[TENSORS];     // elements
-    real *p[TENSORS];   // parameters
-    const real *g[TENSORS];
-    real *m[TENSORS]; // first state, or null
-    real *v[TENSORS]; // second state, or null
+    real *x[TENSORS];   // the result, or the parameters
+    real *a[TENSORS];   // operands, gradients and state; null where there is none
+    real *b[TENSORS];
+    real *c[TENSORS];
+    real *d[TENSORS];
 };
 
-__device__ __forceinline__ int tensor_of(const Tensors &t) {
+// Calls f(tensor, element) for the elements of this block's chunk.
+template <class F> __device__ __forceinline__ void each(const Tensors &t, F f) {
     int low = 0, high = t.count - 1;
     while (low < high) {
         int mid = (low + high + 1) / 2;
         if (t.first[mid] <= (int)blockIdx.x) low = mid;
         else high = mid - 1;
     }
-    return low;
-}
-
-// Calls f(tensor, element) for the elements of this block's chunk.
-template <class F> __device__ __forceinline__ void each(const Tensors &t, F f) {
-    int k = tensor_of(t);
-    i64 start = (i64)((int)blockIdx.x - t.first[k]) * CHUNK;
-    i64 end = start + CHUNK < t.n[k] ? start + CHUNK : t.n[k];
+    i64 start = (i64)((int)blockIdx.x - t.first[low]) * t.chunk;
+    i64 end = start + t.chunk < t.n[low] ? start + t.chunk : t.n[low];
 #pragma unroll 4
-    for (i64 i = start + threadIdx.x; i < end; i += blockDim.x) f(k, i);
+    for (i64 i = start + threadIdx.x; i < end; i += blockDim.x) f(low, i);
 }
 
-// Adam (Kingma and Ba 2014) with weight decay added to the gradient, or, when
-// decoupled, AdamW (Loshchilov and Hutter 2017). m and v are the moments; clip,
-// where not null, scales the gradients. step = lr/(1 − beta1ᵗ),
+// a + w·(b − a), as PyTorch computes it.
+__device__ __forceinline__ real lerp(real a, real b, real w) {
+    return w < (real)0.5 ? a + w * (b - a) : b - (b - a) * ((real)1 - w);
+}
+
+// Elementwise kernels with one scalar v.
+#define FOREACH(name, value)                                                \
+    extern "C" __global__ void foreach_##name(const Tensors t, real v) {    \
+        each(t, [&](int k, i64 i) { t.x[k][i] = value; });                  \
+    }
+FOREACH(fill, v)
+FOREACH(copy, t.a[k][i])
+FOREACH(sqrt, sqrt(t.a[k][i]))
+FOREACH(square, t.a[k][i] *t.a[k][i])
+FOREACH(add, t.a[k][i] + v * t.b[k][i])
+FOREACH(shift, t.x[k][i] + v)
+FOREACH(scale, t.x[k][i] *v)
+FOREACH(divide, t.a[k][i] / v)
+FOREACH(maximum, largest(t.x[k][i], t.a[k][i]))
+FOREACH(lerp, lerp(t.x[k][i], t.a[k][i], v))
+FOREACH(addcmul, t.x[k][i] + v * (t.a[k][i] * t.b[k][i]))
+FOREACH(addcdiv, t.x[k][i] + v * (t.a[k][i] / t.b[k][i]))
+FOREACH(update, t.a[k][i] / sqrt(largest(t.x[k][i], v))) // Adafactor's, v = eps²
+
+// Adam, AdamW (decoupled) and AMSGrad (d is its largest second moment): x the
+// parameters, a gradients, b and c the moments. rate = lr/(1 − beta1ᵗ),
 // root = √(1 − beta2ᵗ).
-extern "C" __global__ void adam(const Tensors t, const real *clip, real lr, real beta1, real beta2, real eps,
-                                real decay, int decoupled, real step, real root) {
-    real f = clip ? clip[0] : (real)1;
+extern "C" __global__ void adam(const Tensors t, int decoupled, int amsgrad, real lr, real beta1, real beta2, real eps,
+                                real decay, real rate, real root) {
     each(t, [&](int k, i64 i) {
-        real p = t.p[k][i], g = t.g[k][i] * f;
+        real p = t.x[k][i], g = t.a[k][i];
         if (decoupled) p *= (real)1 - lr * decay;
         else g += decay * p;
-        real m = t.m[k][i], v = t.v[k][i];
-        m += ((real)1 - beta1) * (g - m);
-        v = beta2 * v + ((real)1 - beta2) * g * g;
-        t.m[k][i] = m;
-        t.v[k][i] = v;
-        t.p[k][i] = p - step * m / (sqrt(v) / root + eps);
+        real m = lerp(t.b[k][i], g, (real)1 - beta1), v = t.c[k][i] * beta2 + ((real)1 - beta2) * (g * g);
+        t.b[k][i] = m;
+        t.c[k][i] = v;
+        if (amsgrad) t.d[k][i] = v = largest(t.d[k][i], v);
+        t.x[k][i] = p - rate * (m / (sqrt(v) / root + eps));
     });
 }
 
-// AMSGrad (Reddi, Kale and Kumar 2018): the step uses the largest v so far.
-struct Largest {
-    real *v[TENSORS];
-};
-extern "C" __global__ void adam_amsgrad(const Tensors t, const Largest top, const real *clip, real lr, real beta1,
-                                        real beta2, real eps, real decay, int decoupled, real step, real root) {
-    real f = clip ? clip[0] : (real)1;
+// Stochastic gradient descent: x the parameters, a gradients, b the momentum
+// buffers, which have no content yet in the first step.
+extern "C" __global__ void sgd(const Tensors t, int nesterov, int first, real lr, real momentum, real dampening,
+                               real decay) {
     each(t, [&](int k, i64 i) {
-        real p = t.p[k][i], g = t.g[k][i] * f;
-        if (decoupled) p *= (real)1 - lr * decay;
-        else g += decay * p;
-        real m = t.m[k][i], v = t.v[k][i];
-        m += ((real)1 - beta1) * (g - m);
-        v = beta2 * v + ((real)1 - beta2) * g * g;
-        real l = largest(top.v[k][i], v);
-        top.v[k][i] = l;
-        t.m[k][i] = m;
-        t.v[k][i] = v;
-        t.p[k][i] = p - step * m / (sqrt(l) / root + eps);
-    });
-}
-
-// Stochastic gradient descent as PyTorch defines it: g += decay·p;
-// m = momentum·m + (1 − dampening)·g (m = g in the first step);
-// p −= lr·(nesterov ? g + momentum·m : m). Without momentum m is not read.
-extern "C" __global__ void sgd(const Tensors t, const real *clip, real lr, real momentum, real dampening, real decay,
-                               int nesterov, int start) {
-    real f = clip ? clip[0] : (real)1;
-    each(t, [&](int k, i64 i) {
-        real p = t.p[k][i], g = t.g[k][i] * f + decay * p;
+        real p = t.x[k][i], g = t.a[k][i] + decay * p;
         if (momentum != (real)0) {
-            real m = start ? g : momentum * t.m[k][i] + ((real)1 - dampening) * g;
-            t.m[k][i] = m;
+            real m = first ? g : momentum * t.b[k][i] + ((real)1 - dampening) * g;
+            t.b[k][i] = m;
             g = nesterov ? g + momentum * m : m;
         }
-        t.p[k][i] = p - lr * g;
+        t.x[k][i] = p - lr * g;
     });
 }
 
-// Squares of the gradients: partial[first + block] is a chunk's sum. With
-// sum_finish of loss.cu they give the global norm.
-extern "C" __global__ void squares(const Tensors t, real *partial) {
-    real sum = 0;
-    each(t, [&](int k, i64 i) { sum += t.g[k][i] * t.g[k][i]; });
-    sum = block_sum(sum);
+// Sums in double over the block, left in all its threads.
+__device__ __forceinline__ double block_sum_double(double x) {
+    __shared__ double part[32];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    for (int o = 16; o > 0; o >>= 1) x += __shfl_xor_sync(0xffffffffu, x, o);
+    __syncthreads(); // part may still be read by the last call
+    if (lane == 0) part[warp] = x;
+    __syncthreads();
+    x = lane < warps ? part[lane] : 0;
+    for (int o = 16; o > 0; o >>= 1) x += __shfl_xor_sync(0xffffffffu, x, o);
+    return x;
+}
+
+// partial[block] = the sum of squares of a chunk of x.
+extern "C" __global__ void squares(const Tensors t, double *partial) {
+    double sum = 0;
+    each(t, [&](int k, i64 i) { sum += (double)t.x[k][i] * (double)t.x[k][i]; });
+    sum = block_sum_double(sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// p = factor[0] · p, by the coefficient that clip_coefficient wrote.
-extern "C" __global__ void multiply(const Tensors t, const real *factor) {
-    real f = factor[0];
-    if (f == (real)1) return;
-    each(t, [&](int k, i64 i) { t.p[k][i] *= f; });
+// out = √Σ partial. One block. The result is of type double, or real with single set.
+extern "C" __global__ void norm(const double *partial, void *out, int parts, int single) {
+    double sum = 0;
+    for (int i = threadIdx.x; i < parts; i += blockDim.x) sum += partial[i];
+    sum = sqrt(block_sum_double(sum));
+    if (threadIdx.x) return;
+    if (single) *(real *)out = (real)sum;
+    else *(double *)out = sum;
 }
 
-// coefficient = min(1, limit/(norm + 1e−6)), as torch.nn.utils.clip_grad_norm_.
-extern "C" __global__ void clip_coefficient(const real *norm, real *coefficient, real limit) {
-    real c = limit / (norm[0] + (real)1e-6);
-    coefficient[0] = c < (real)1 ? c : (real)1;
+// x = x · limit/(norm + 1e−6) where that is below 1 and the norm is finite.
+extern "C" __global__ void clip(const Tensors t, const double *norm, double limit) {
+    double f = limit / (norm[0] + 1e-6);
+    if (!(f < 1) || !(norm[0] <= 1.7976931348623157e308)) return;
+    each(t, [&](int k, i64 i) { t.x[k][i] *= (real)f; });
 }
 
-// Adafactor (Shazeer and Stern 2018) as PyTorch has it, for a parameter of R × C
-// (one leading group). First the factored second moments:
-// row (R) += (1 − beta)·(mean over columns of g² − row), one block a row.
-extern "C" __global__ void adafactor_rows(const real *g, const real *clip, real *row, int C, real weight) {
+// Adafactor, for a parameter seen as B matrices of R × C.
+
+// mean of g² over n elements, from their sum, by way of the norm, as PyTorch
+// computes it.
+__device__ __forceinline__ real mean_square(double sum, i64 n) {
+    real norm = (real)sqrt(sum);
+    return norm * norm / (real)n;
+}
+
+// row (B·R): means over columns, one block a row. add sets row to
+// lerp(row, mean, weight) instead of to the mean.
+extern "C" __global__ void adafactor_rows(const real *g, real *row, int C, int add, real weight) {
     i64 r = blockIdx.x;
-    real f = clip ? clip[0] : (real)1, sum = 0;
-    for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        real x = g[r * C + c] * f;
-        sum += x * x;
-    }
-    sum = block_sum(sum) / C;
-    if (threadIdx.x == 0) row[r] += weight * (sum - row[r]);
+    double sum = 0;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) sum += (double)g[r * C + c] * (double)g[r * C + c];
+    real mean = mean_square(block_sum_double(sum), C);
+    if (threadIdx.x == 0) row[r] = add ? lerp(row[r], mean, weight) : mean;
 }
-// Then columns, in two stages: partial (chunks, C) sums of squares, and
-// col (C) += (1 − beta)·(mean over rows of g² − col).
-extern "C" __global__ void adafactor_columns(const real *g, const real *clip, real *partial, i64 rows, int C,
-                                             i64 chunk) {
-    __shared__ real part[8][33];
+
+// Columns in two stages: partial (B, chunks, C) holds sums of squares over chunks
+// of rows. Grid: columns/32, chunks, B.
+extern "C" __global__ void adafactor_columns(const real *g, double *partial, i64 R, int C, i64 chunk) {
+    __shared__ double part[8][33];
     int tx = threadIdx.x & 31, ty = threadIdx.x >> 5, c = blockIdx.x * 32 + tx;
-    i64 first = blockIdx.y * chunk, last = first + chunk < rows ? first + chunk : rows;
-    real f = clip ? clip[0] : (real)1, sum = 0;
+    i64 first = blockIdx.y * chunk, last = first + chunk < R ? first + chunk : R;
+    g += blockIdx.z * R * C;
+    double sum = 0;
     if (c < C)
-        for (i64 r = first + ty; r < last; r += 8) {
-            real x = g[r * C + c] * f;
-            sum += x * x;
-        }
+#pragma unroll 4
+        for (i64 r = first + ty; r < last; r += 8) sum += (double)g[r * C + c] * (double)g[r * C + c];
     part[ty][tx] = sum;
     __syncthreads();
     if (ty == 0 && c < C) {
         for (int k = 1; k < 8; k++) sum += part[k][tx];
-        partial[(i64)blockIdx.y * C + c] = sum;
+        partial[((i64)blockIdx.z * gridDim.y + blockIdx.y) * C + c] = sum;
     }
 }
-extern "C" __global__ void adafactor_columns_finish(const real *partial, real *col, int chunks, int C, i64 rows,
+// col (B·C) from partial: means over rows. Grid: columns/128, B.
+extern "C" __global__ void adafactor_columns_finish(const double *partial, real *col, int chunks, i64 R, int C, int add,
                                                     real weight) {
     int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= C) return;
-    real sum = 0;
-    for (int k = 0; k < chunks; k++) sum += partial[(i64)k * C + c];
-    col[c] += weight * (sum / rows - col[c]);
+    double sum = 0;
+    for (int k = 0; k < chunks; k++) sum += partial[((i64)blockIdx.y * chunks + k) * C + c];
+    real mean = mean_square(sum, R), *to = col + (i64)blockIdx.y * C + c;
+    *to = add ? lerp(*to, mean, weight) : mean;
 }
-// The update of one element: g/√(max(row·col/max(mean(row), eps), eps²)); without
-// factors (one dimension), var += (1 − beta)·(g² − var) and g/√(max(var, eps²)).
-__device__ __forceinline__ real adafactor_update(const real *g, real f, const real *row, const real *col,
-                                                 const real *var, real mean, i64 i, int C, real eps) {
-    real v = row ? row[i / C] * col[i % C] / largest(mean, eps) : var[i];
-    return g[i] * f / sqrt(largest(v, eps * eps));
+
+// mean (B) of row (B, R), one block each; at least eps. The result is of type
+// double, or real with single set.
+extern "C" __global__ void adafactor_mean(const real *row, void *mean, int R, int single, real eps) {
+    double sum = 0;
+    for (int r = threadIdx.x; r < R; r += blockDim.x) sum += (double)row[(i64)blockIdx.x * R + r];
+    real m = (real)(block_sum_double(sum) / R);
+    m = largest(m, eps);
+    if (threadIdx.x) return;
+    if (single) ((real *)mean)[blockIdx.x] = m;
+    else ((double *)mean)[blockIdx.x] = (double)m;
 }
-extern "C" __global__ void adafactor_variance(const real *g, const real *clip, real *var, i64 n, real weight) {
+
+// x (B, R, C) = row · col
+extern "C" __global__ void adafactor_outer(const real *row, const real *col, real *x, i64 n, int R, int C) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    real x = g[i] * (clip ? clip[0] : (real)1);
-    var[i] += weight * (x * x - var[i]);
+    if (i < n) x[i] = row[i / C] * col[i / C / R * C + i % C];
 }
-// partial: sums over blocks of update² (first half) and p² (second half).
-extern "C" __global__ void adafactor_norms(const real *p, const real *g, const real *clip, const real *row,
-                                           const real *col, const real *var, const real *mean, real *partial, i64 n,
-                                           int C, real eps) {
-    real f = clip ? clip[0] : (real)1, m = mean ? mean[0] : (real)0, a = 0, b = 0;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
-        real u = adafactor_update(g, f, row, col, var, m, i, C, eps);
-        a += u * u;
-        b += p[i] * p[i];
+// x (B, R·C) = x / max(mean (B), eps)
+extern "C" __global__ void adafactor_normalize(const real *mean, real *x, i64 n, i64 matrix, real eps) {
+    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] /= largest(mean[i / matrix], eps);
+}
+// v = lerp(v, g², weight)
+extern "C" __global__ void adafactor_variance(const real *g, real *v, i64 n, real weight) {
+    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) v[i] = lerp(v[i], g[i] * g[i], weight);
+}
+
+// The update of one element: g/√max(v, eps²) with v = row·col/mean, or the
+// variance kept of a vector, when row is null.
+struct Factors {
+    const real *row, *col, *variance;
+    const double *mean; // at least eps
+    int R, C;
+    real least; // eps²
+};
+__device__ __forceinline__ real adafactor_update(const Factors &f, real g, i64 i) {
+    real v;
+    if (f.row) {
+        i64 r = i / f.C, b = r / f.R;
+        v = f.row[r] * f.col[b * f.C + i % f.C] / (real)f.mean[b];
+    } else {
+        v = f.variance[i];
     }
-    a = block_sum(a);
-    b = block_sum(b);
+    return g / sqrt(largest(v, f.least));
+}
+// partial: sums over blocks of p² (from 0) and of update² (from 256), for up to
+// 256 blocks.
+extern "C" __global__ void adafactor_norms(const Factors f, const real *p, const real *g, double *partial, i64 n) {
+    double a = 0, b = 0;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        real u = adafactor_update(f, g[i], i);
+        a += (double)p[i] * (double)p[i];
+        b += (double)u * (double)u;
+    }
+    a = block_sum_double(a);
+    b = block_sum_double(b);
     if (threadIdx.x == 0) {
         partial[blockIdx.x] = a;
-        partial[gridDim.x + blockIdx.x] = b;
+        partial[256 + blockIdx.x] = b;
     }
 }
-// p = p·(1 − lr·decay) − rho·max(eps2, rms(p))/max(1, rms(update)/d) · update.
-// norms[0] and norms[1] are Σ update² and Σ p² (of p before decay, as given).
-extern "C" __global__ void adafactor_apply(real *p, const real *g, const real *clip, const real *row, const real *col,
-                                           const real *var, const real *mean, const real *norms, i64 n, int C,
-                                           real eps, real eps2, real d, real rho, real shrink) {
-    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    real f = clip ? clip[0] : (real)1, m = mean ? mean[0] : (real)0;
-    real u = adafactor_update(g, f, row, col, var, m, i, C, eps);
-    real alpha = largest(eps2, sqrt(norms[1] / n)) * rho / largest((real)1, sqrt(norms[0] / n) / d);
-    p[i] = p[i] * shrink - alpha * u;
+// p = shrink·p − rho·max(eps2, rms(p))/max(1, rms(update)/threshold) · update. Every
+// block of 256 threads adds the partial sums up for itself.
+extern "C" __global__ void adafactor_apply(const Factors f, real *p, const real *g, const double *partial, i64 n,
+                                           int parts, double rho, double eps2, double threshold, real shrink) {
+    bool mine = (int)threadIdx.x < parts;
+    double size = sqrt((double)n);
+    double a = sqrt(block_sum_double(mine ? partial[threadIdx.x] : 0)) / size;
+    double b = sqrt(block_sum_double(mine ? partial[256 + threadIdx.x] : 0)) / size / threshold;
+    real rate = (real)(-(a > eps2 ? a : eps2) * rho / (b > 1 ? b : 1));
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x)
+        p[i] = p[i] * shrink + rate * adafactor_update(f, g[i], i);
 }

@@ -1,10 +1,10 @@
-// Package vector holds loops over float32 that ordinary Go is too slow for: on
+// Package simd holds loops over float32 that ordinary Go is too slow for: on
 // AMD64 processors with AVX2 and FMA in Go assembly, elsewhere in portable Go.
-package vector
+package simd
 
 import "math"
 
-//go:generate go run ./asm -out exponential_amd64.s -stubs exponential_amd64.go -pkg vector
+//go:generate go run ./asm -out exponential_amd64.s -stubs exponential_amd64.go -pkg simd
 
 // ExpSum replaces each element of x by exp(scale·x − shift) and returns the
 // sum, added up in float64 in an order that depends on len(x) alone.

@@ -1,7 +1,7 @@
-// Command asm writes the AVX2 kernel of package vector, in Go assembly, and its
+// Command asm writes the AVX2 kernel of package simd, in Go assembly, and its
 // declaration:
 //
-//	go run ./asm -out exponential_amd64.s -stubs exponential_amd64.go -pkg vector
+//	go run ./asm -out exponential_amd64.s -stubs exponential_amd64.go -pkg simd
 package main
 
 import (

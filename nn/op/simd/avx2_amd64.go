@@ -1,4 +1,4 @@
-package vector
+package simd
 
 import "golang.org/x/sys/cpu"
 

@@ -1,9 +1,9 @@
 //go:build !amd64
 
-package vector
+package simd
 
 const accelerated = false
 
 func exponentials(int, *float32, float32, float32, *[8]float64) {
-	panic("vector: no assembly for this processor")
+	panic("simd: no assembly for this processor")
 }

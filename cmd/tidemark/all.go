@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/scenarios"
+)
+
+// scenarioSummary is what a scenario came to when all are run.
+type scenarioSummary struct {
+	Scenario string   `json:"scenario"`
+	Folder   string   `json:"folder"`
+	Checks   int      `json:"checks"`
+	Failed   []string `json:"failed"`
+	Seconds  float64  `json:"seconds"`
+	Error    string   `json:"error,omitempty"`
+}
+
+// runAll runs every scenario with its default settings, each into a folder of
+// its own, with a line for each. One that fails does not stop the others.
+func runAll(c *cli.Context) error {
+	dev, err := chooseDevice(c)
+	if err != nil {
+		return err
+	}
+	var folders []folder
+	for _, s := range scenarios.All() {
+		out := ""
+		if c.String("out") != "" {
+			out = filepath.Join(c.String("out"), s.Name)
+		}
+		dir, err := resultFolder(out, s.Name, c.Bool("force"))
+		if err != nil {
+			return err
+		}
+		folders = append(folders, dir)
+	}
+	var summaries []scenarioSummary
+	var failures, errored int
+	for i, s := range scenarios.All() {
+		x, err := runOne(c, dev, s, folders[i])
+		if err != nil {
+			if c.Context.Err() != nil || errors.Is(err, device.ErrAbsent) {
+				return err
+			}
+			x.Error = oneLine(err.Error())
+			errored++
+		}
+		failures += len(x.Failed)
+		summaries = append(summaries, x)
+		if !c.Bool("json") {
+			fmt.Fprintln(c.App.Writer, x.line())
+		}
+	}
+	if c.Bool("json") {
+		e := json.NewEncoder(c.App.Writer)
+		e.SetIndent("", "  ")
+		if err := e.Encode(summaries); err != nil {
+			return err
+		}
+	}
+	switch {
+	case errored > 0:
+		return fmt.Errorf("%d of %d scenarios did not end", errored, len(summaries))
+	case failures > 0:
+		return cli.Exit(fmt.Sprintf("%d checks do not hold", failures), exitDoesNotHold)
+	}
+	return nil
+}
+
+func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scenarioSummary, error) {
+	x := scenarioSummary{Scenario: s.Name, Failed: []string{}}
+	began := time.Now()
+	values, err := s.Resolve(dev.kind, nil)
+	if err != nil {
+		return x, err
+	}
+	o, err := s.Run(c.Context, scenarios.Options{Open: dev.with, Alloc: dev.config, DeviceKind: dev.kind, Values: values,
+		Progress: progressTo(c.App.ErrWriter, dev.kind)})
+	if o != nil && len(o.Report.Runs) > 0 {
+		o.Report.Tidemark = version
+		_, saveErr := saveAll(dir, c.Bool("force"), o)
+		if saveErr == nil {
+			x.Folder = dir.path
+		}
+		err = errors.Join(err, saveErr)
+		x.Checks = len(o.Report.Checks)
+		for _, k := range o.Report.Checks {
+			if !k.Holds {
+				x.Failed = append(x.Failed, k.Name)
+			}
+		}
+	}
+	x.Seconds = time.Since(began).Seconds()
+	return x, err
+}
+
+// line is the summary for a terminal.
+func (x scenarioSummary) line() string {
+	verdict := "PASS"
+	if len(x.Failed) > 0 {
+		verdict = "FAIL"
+	}
+	if x.Error != "" {
+		return fmt.Sprintf("%-14s ERROR %s", x.Scenario, x.Error)
+	}
+	s := fmt.Sprintf("%-14s %s  %3d of %3d checks hold  %6.2f s  %s", x.Scenario, verdict, x.Checks-len(x.Failed), x.Checks,
+		x.Seconds, x.Folder)
+	if len(x.Failed) > 0 {
+		s += "  not: " + joinNames(x.Failed)
+	}
+	return s
+}

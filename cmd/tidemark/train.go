@@ -1,0 +1,426 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/scenarios"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// recordedSteps is how many steps of a training its memory timeline shows.
+const recordedSteps = 3
+
+func trainCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "train",
+		Usage: "train a model",
+		Flags: joinFlags(modelFlags(), trainingFlags(), deviceFlags(), outputFlags()),
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fmt.Errorf("train takes no arguments, got %q", c.Args().First())
+			}
+			return runTraining(c)
+		},
+	}
+}
+
+func joinFlags(groups ...[]cli.Flag) []cli.Flag {
+	var all []cli.Flag
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	return all
+}
+
+// modelFlags choose a model.
+func modelFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "preset", Usage: "a model by name: " + joinNames(nn.Presets())},
+		&cli.StringFlag{Name: "config", Usage: "a model's config.json, ours or Hugging Face's (mlp, gpt, gpt2, llama, qwen2)"},
+		&cli.IntFlag{Name: "layers", Usage: "change the model's depth"},
+		&cli.IntFlag{Name: "width", Usage: "change the model's width"},
+		&cli.IntFlag{Name: "heads", Usage: "change the model's attention heads"},
+		&cli.Float64Flag{Name: "dropout", Usage: "dropout probability while training (default: the model's own)"},
+	}
+}
+
+func trainingFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "data", Usage: "a text file (default: random tokens, or generated digits for dense nets with 784 inputs)"},
+		&cli.BoolFlag{Name: "bytes-as-tokens", Usage: "take the text as bytes instead of characters"},
+		&cli.IntFlag{Name: "steps", Value: 100, Usage: "training steps"},
+		&cli.IntFlag{Name: "batch", Value: 16, Usage: "rows of a micro-batch"},
+		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 256)"},
+		&cli.StringFlag{Name: "optimizer", Value: "adamw", Usage: joinNames(optim.Names())},
+		&cli.Float64Flag{Name: "lr", Usage: "learning rate (default: the optimizer's)"},
+		&cli.StringFlag{Name: "schedule", Value: optim.Constant, Usage: joinNames(optim.Schedules())},
+		&cli.IntFlag{Name: "warmup", Usage: "steps of linear warm-up"},
+		&cli.Float64Flag{Name: "min-lr", Usage: "where the cosine schedule ends"},
+		&cli.Float64Flag{Name: "weight-decay", Usage: "weight decay (default: the optimizer's)"},
+		&cli.BoolFlag{Name: "decay-matrices-only", Usage: "leave biases and norms out of weight decay"},
+		&cli.Float64Flag{Name: "beta1", Value: 0.9, Usage: "of adam and adamw"},
+		&cli.Float64Flag{Name: "beta2", Value: 0.999, Usage: "of adam and adamw"},
+		&cli.Float64Flag{Name: "clip", Usage: "clip the gradient's global norm to this; 0 for no clipping"},
+		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
+		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
+		&cli.StringFlag{Name: "loss", Value: string(train.CrossEntropy), Usage: "cross-entropy, or mean (of the outputs: no targets)"},
+		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "of weights, batches and dropout"},
+		&cli.StringFlag{Name: "dtype", Value: "float32", Usage: "float32 or float64"},
+		&cli.IntFlag{Name: "eval-every", Value: 100, Usage: "measure the validation loss after so many steps; 0 for never"},
+		&cli.IntFlag{Name: "eval-batches", Value: 20, Usage: "over so many batches; 0 for all"},
+		&cli.StringFlag{Name: "save", Usage: "folder to save the training to"},
+		&cli.IntFlag{Name: "save-every", Usage: "save after so many steps, not only at the end"},
+		&cli.StringFlag{Name: "resume", Usage: "folder of a saved training to continue (saved there again)"},
+		&cli.IntFlag{Name: "workers", Value: 1, Usage: "goroutines that prepare batches"},
+		&cli.Int64Flag{Name: "workspace-bytes", Usage: "what the matrix library keeps from its first product on (assumed)"},
+	}
+}
+
+// modelOf is the config that modelFlags choose.
+func modelOf(c *cli.Context) (nn.Config, error) {
+	preset, file := c.String("preset"), c.String("config")
+	var config nn.Config
+	var err error
+	switch {
+	case preset != "" && file != "":
+		return config, errors.New("--preset and --config: give one of them")
+	case preset != "":
+		config, err = nn.Preset(preset)
+	case file != "":
+		config, err = nn.ReadConfig(file)
+	default:
+		return config, fmt.Errorf("name a model: --preset (%s) or --config FILE", joinNames(nn.Presets()))
+	}
+	if err != nil {
+		return config, err
+	}
+	layers, width, heads := c.Int("layers"), c.Int("width"), c.Int("heads")
+	if layers == 0 && width == 0 && heads == 0 {
+		return config, nil
+	}
+	config, err = nn.Resize(config, layers, width, heads)
+	if err != nil {
+		return config, fmt.Errorf("--layers, --width, --heads: %w", err)
+	}
+	return config, nil
+}
+
+// settingsOf are the settings that the flags give a new training.
+func settingsOf(c *cli.Context) (train.Settings, error) {
+	var s train.Settings
+	config, err := modelOf(c)
+	if err != nil {
+		return s, err
+	}
+	lr := c.Float64("lr")
+	if !c.IsSet("lr") {
+		if lr, err = optim.DefaultLearningRate(c.String("optimizer")); err != nil {
+			return s, fmt.Errorf("--optimizer: %w", err)
+		}
+	}
+	s = train.Settings{
+		Model: config, Loss: train.Loss(c.String("loss")), Steps: c.Int("steps"), Batch: c.Int("batch"),
+		Accumulate: c.Int("accumulate"), Optimizer: c.String("optimizer"), ClipNorm: c.Float64("clip"),
+		GradientCheckpointing: c.Bool("gradient-checkpointing"), Dropout: c.Float64("dropout"), Seed: c.Uint64("seed"),
+		EvaluateEvery: c.Int("eval-every"), EvaluateBatches: c.Int("eval-batches"), DType: c.String("dtype"),
+		OptimizerOptions: optim.Options{DecayRank2Only: c.Bool("decay-matrices-only")},
+		Schedule: optim.Schedule{Kind: c.String("schedule"), LR: lr, WarmupSteps: c.Int("warmup"),
+			MinLR: c.Float64("min-lr")},
+	}
+	if s.Schedule.Kind == optim.Cosine {
+		s.Schedule.Steps = s.Steps
+	}
+	if c.IsSet("weight-decay") {
+		d := c.Float64("weight-decay")
+		s.OptimizerOptions.WeightDecay = &d
+	}
+	if c.IsSet("beta1") || c.IsSet("beta2") {
+		s.OptimizerOptions.Betas = &[2]float64{c.Float64("beta1"), c.Float64("beta2")}
+	}
+	if s.EvaluateEvery < 0 || s.EvaluateBatches < 0 || c.Int("save-every") < 0 || c.Int("workers") < 0 {
+		return s, errors.New("--eval-every, --eval-batches, --save-every and --workers must not be negative")
+	}
+	if err := chooseData(c, &s); err != nil {
+		return s, err
+	}
+	if err := s.Validate(); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// chooseData decides what a model is trained on, and how long its sequences
+// are.
+func chooseData(c *cli.Context, s *train.Settings) error {
+	context, _, features, err := nn.Sizes(s.Model)
+	if err != nil {
+		return err
+	}
+	if features > 0 {
+		switch {
+		case c.String("data") != "":
+			return errors.New("--data: dense nets are trained on generated sets, not on texts")
+		case c.IsSet("seq"):
+			return errors.New("--seq: a dense net takes no sequences")
+		}
+		s.Data.Kind = "teacher"
+		if classes, err := outputsOf(s.Model); err == nil && features == 784 && classes == 10 {
+			s.Data.Kind = "digits"
+		}
+		return nil
+	}
+	s.Tokens = c.Int("seq")
+	if s.Tokens == 0 && !c.IsSet("seq") {
+		s.Tokens = min(context, 256)
+	}
+	if s.Tokens < 1 || s.Tokens > context {
+		return fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", s.Tokens, context, context)
+	}
+	s.Data = train.DataSettings{Kind: "random-tokens"}
+	if path := c.String("data"); path != "" {
+		if path, err = filepath.Abs(path); err != nil {
+			return err
+		}
+		s.Data = train.DataSettings{Kind: "text", Path: path, Bytes: c.Bool("bytes-as-tokens")}
+	}
+	return nil
+}
+
+func outputsOf(c nn.Config) (int, error) {
+	m, err := nn.New(c)
+	if err != nil {
+		return 0, err
+	}
+	if mlp, ok := m.(*nn.MLP); ok {
+		return mlp.Dims[len(mlp.Dims)-1], nil
+	}
+	return 0, errors.New("not a dense net")
+}
+
+// fitVocabulary gives a preset gpt that is trained on a text of its own the
+// vocabulary of that text.
+func fitVocabulary(c *cli.Context, s *train.Settings, size int) {
+	if s.Model.Type() == "gpt" && c.String("preset") != "" {
+		s.Model = s.Model.With(map[string]any{"vocab_size": size})
+	}
+}
+
+func runTraining(c *cli.Context) error {
+	dev, err := chooseDevice(c)
+	if err != nil {
+		return err
+	}
+	if dev.kind == "meta" && (c.String("save") != "" || c.String("resume") != "") {
+		return errors.New("--save and --resume: the meta device has no weights; use --device cpu or cuda")
+	}
+	job, err := newTraining(c, dev)
+	if err != nil {
+		return err
+	}
+	defer job.close()
+	return job.run(c)
+}
+
+// training is a training that the command line started.
+type training struct {
+	dev       chosen
+	trainer   *train.Trainer
+	recorder  *instrument.Recorder
+	sources   train.Sources
+	dir       folder
+	save      string
+	reported  train.StepStats
+	evaluated *train.Evaluation
+	close     func()
+}
+
+func newTraining(c *cli.Context, dev chosen) (*training, error) {
+	j := &training{dev: dev, save: c.String("save"), close: func() {}}
+	var err error
+	if j.dir, err = resultFolder(c.String("out"), "train", c.Bool("force")); err != nil {
+		return nil, err
+	}
+	resume := c.String("resume")
+	var settings train.Settings
+	switch {
+	case resume != "" && j.save != "" && j.save != resume:
+		return nil, errors.New("--save and --resume: a resumed training is saved where it was; leave --save out")
+	case resume != "":
+		if c.IsSet("preset") || c.IsSet("config") {
+			return nil, errors.New("--resume: the saved training has its model; leave --preset and --config out")
+		}
+		j.save = resume
+		if settings, err = train.ReadSettings(resume); err != nil {
+			return nil, err
+		}
+	default:
+		if settings, err = settingsOf(c); err != nil {
+			return nil, err
+		}
+		if j.save != "" && train.HasSave(j.save) && !c.Bool("force") {
+			return nil, fmt.Errorf("--save %s: it holds a saved training; --resume it, name another folder, or --force to replace it", j.save)
+		}
+	}
+	if dev.kind != "meta" || settings.Data.Kind == "text" {
+		if j.sources, err = openSources(c, &settings); err != nil {
+			return nil, err
+		}
+	}
+	d, err := dev.open()
+	if err != nil {
+		return nil, err
+	}
+	j.recorder = instrument.New(instrument.Options{NoTiming: dev.kind == "meta"})
+	j.recorder.Attach(d.Allocator())
+	o := train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: c.Int64("workspace-bytes")}}
+	if resume != "" {
+		j.trainer, err = train.Resume(d, j.recorder, resume, func(s *train.Settings) {
+			if c.IsSet("steps") {
+				s.Steps = c.Int("steps")
+			}
+			s.Data = settings.Data
+		}, o)
+	} else {
+		j.trainer, err = train.NewTrainer(d, j.recorder, settings, o)
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	j.close = func() {
+		j.trainer.Close()
+		d.Close()
+	}
+	return j, nil
+}
+
+// openSources opens the data, and fits a preset's vocabulary to a new text.
+func openSources(c *cli.Context, s *train.Settings) (train.Sources, error) {
+	if s.Data.Kind == "text" && s.Data.Vocabulary == nil {
+		text, err := s.LoadText()
+		if err != nil {
+			return train.Sources{}, err
+		}
+		fitVocabulary(c, s, text.Vocabulary.Size())
+		return s.OpenSources(text)
+	}
+	return s.OpenSources(nil)
+}
+
+func (j *training) run(c *cli.Context) error {
+	talk := newProgress(c.App.ErrWriter, j.trainer.Steps(), j.trainer.Settings.Steps)
+	if !c.Bool("json") {
+		describeTraining(c.App.Writer, j)
+	}
+	var err error
+	if j.dev.kind == "meta" {
+		err = j.plan(c.Context)
+	} else {
+		err = j.trainer.Run(c.Context, j.sources, train.LoopOptions{
+			SaveFolder: j.save, SaveEvery: c.Int("save-every"), Workers: max(1, c.Int("workers")), RecordSteps: recordedSteps,
+			OnStep: func(s train.StepStats) { j.reported = s; talk.step(s) },
+			OnEvaluation: func(step int, e train.Evaluation) {
+				j.evaluated = &e
+				talk.evaluation(step, e)
+			},
+		})
+		talk.end()
+	}
+	j.recorder.Stop()
+	outcome := j.outcome(c)
+	files, saveErr := saveOutcome(j.dir, c.Bool("force"), outcome)
+	if saveErr != nil {
+		return errors.Join(err, saveErr)
+	}
+	if c.Bool("json") {
+		if e := outcome.Report.WriteJSON(c.App.Writer); e != nil {
+			return errors.Join(err, e)
+		}
+	} else if err == nil {
+		if e := outcome.Report.WriteText(c.App.Writer, report.TextOptions{ExactBytes: c.Bool("bytes")}); e != nil {
+			return e
+		}
+		j.summary(c.App.Writer, files)
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w (the report of what was done is in %s)", err, j.dir.path)
+	}
+	return err
+}
+
+// plan runs a few steps on meta, where all later ones are alike.
+func (j *training) plan(ctx context.Context) error {
+	for range min(recordedSteps, j.trainer.Settings.Steps) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := j.trainer.Step(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
+	d := j.trainer.Session().Device()
+	basis := report.Observed
+	if j.dev.kind == "meta" {
+		basis = report.Calculated
+	}
+	info := d.Info()
+	r := &report.Report{Tidemark: version, Scenario: "train", Settings: j.trainer.Settings,
+		Device: report.Device{Kind: info.Kind, Name: info.Name, Driver: info.Driver, MemoryBytes: info.MemoryBytes}}
+	run := report.NewRun("train", nn.Count(j.trainer.Model()), basis, j.recorder)
+	if w := c.Int64("workspace-bytes"); w > 0 && j.dev.kind != "cuda" {
+		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed, Bytes: w,
+			Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
+	}
+	r.Runs = []report.Run{run}
+	a := d.Allocator()
+	return &scenarios.Outcome{Report: r, Recordings: []scenarios.Recording{{Name: "train", Recorder: j.recorder,
+		Segments: a.Segments(), Config: a.Config()}}}
+}
+
+func describeTraining(w io.Writer, j *training) {
+	if j.dev.note != "" {
+		fmt.Fprintf(w, "device: %s (%s)\n", j.dev.kind, j.dev.note)
+	} else {
+		fmt.Fprintf(w, "device: %s\n", j.dev.kind)
+	}
+	s := j.trainer.Settings
+	s.Data.Vocabulary = nil
+	if b, err := json.Marshal(s); err == nil {
+		fmt.Fprintf(w, "settings: %s\n", b)
+	}
+	if t := j.sources.Text; t != nil {
+		fmt.Fprintf(w, "unigram entropy of the held-out text: %.4f nats\n", t.UnigramEntropy(1))
+	}
+	if n := j.trainer.Steps(); n > 0 {
+		fmt.Fprintf(w, "continuing after step %d\n", n)
+	}
+}
+
+func (j *training) summary(w io.Writer, files []string) {
+	if l := j.reported.Loss; l != nil && !math.IsNaN(*l) {
+		fmt.Fprintf(w, "\nstep %d: loss %.4f\n", j.reported.Step, *l)
+	}
+	if e := j.evaluated; e != nil {
+		fmt.Fprintf(w, "held out: loss %.4f, accuracy %.2f %% over %d targets\n", e.Loss, 100*e.Accuracy, e.Targets)
+	}
+	if j.save != "" {
+		fmt.Fprintf(w, "saved in %s\n", j.save)
+	}
+	fmt.Fprintf(w, "wrote %s\n", joinNames(files))
+}

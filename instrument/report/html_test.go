@@ -1,0 +1,210 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+// hostile is a name that must come out as text wherever it stands.
+const hostile = `</script><script>document.title="broken"</script><!-- & "q" 'a'`
+
+// linearPage is a page of a linear layer with and without gradients.
+func linearPage(t testing.TB) Page {
+	grad, nograd := newMachine(t, instrument.Options{NoTiming: true}, 0), newMachine(t, instrument.Options{NoTiming: true}, 0)
+	grad.linear(true)
+	b := grad.must(3<<20, instrument.Temporary, hostile, "")
+	if err := grad.rec.Retag(b.Addr(), grad.rec.Tag(instrument.Label{Category: instrument.Gradient, Module: "linear", Op: hostile})); err != nil {
+		t.Fatal(err)
+	}
+	grad.rec.Mark(hostile)
+	nograd.linear(false)
+	return pageOf("linear", Calculated, map[string]any{"in": 10_000, "grad": "both", "note": hostile}, grad, nograd)
+}
+
+// trainPage is a page of a timed training.
+func trainPage(t testing.TB) Page {
+	m := newMachine(t, instrument.Options{}, 0)
+	if err := m.train(3, 12, 768); err != nil {
+		t.Fatal(err)
+	}
+	return pageOf("train", Observed, map[string]any{"optimizer": "adamw", "model": map[string]int{"layers": 12, "width": 768}}, m)
+}
+
+func pageOf(name string, basis Basis, settings any, machines ...*machine) Page {
+	p := Page{Report: &Report{Tidemark: "0.1.0", Scenario: name, Device: Device{Kind: "meta"}, Settings: settings,
+		Checks: []Check{
+			{Name: "peak", Claim: "The peak is " + hostile, Source: "D1.3", Expected: int64(4_436_000_000), Observed: int64(4_436_000_256), Unit: "bytes", Basis: basis, Holds: true},
+			{Name: "time", Claim: "It takes no time.", Expected: "none", Holds: false}}},
+		Explanation: []string{"step by step", "  model  +2000000000  weight and bias"}}
+	for i, m := range machines {
+		run := fmt.Sprintf("%s %d", name, i+1)
+		p.Report.Runs = append(p.Report.Runs, NewRun(run, 500_050_000, basis, m.rec))
+		p.Recordings = append(p.Recordings, PageRecording{run, m.rec})
+	}
+	return p
+}
+
+// TestPage checks what can be checked without a browser. With TIDEMARK_PICTURES
+// set to a folder the pages are left there to be looked at.
+func TestPage(t *testing.T) {
+	empty := newMachine(t, instrument.Options{NoTiming: true}, 0)
+	pages := map[string]Page{"linear": linearPage(t), "train": trainPage(t), "none": {Report: &Report{Scenario: "none"}},
+		"empty": pageOf("empty", Calculated, nil, empty)}
+	thinned := trainPage(t)
+	thinned.MaxEvents = 300
+	pages["thinned"] = thinned
+	for name, p := range pages {
+		var out, again bytes.Buffer
+		if err := p.WriteHTML(&out); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := p.WriteHTML(&again); err != nil || !bytes.Equal(out.Bytes(), again.Bytes()) {
+			t.Errorf("%s: a second page differs, %v", name, err)
+		}
+		text := out.String()
+		if n := strings.Count(text, "</script"); n != 3 {
+			t.Errorf("%s: %d script elements end, want 3", name, n)
+		}
+		for _, s := range []string{"src=", "url(", "@import", "ZgotmplZ"} {
+			if strings.Contains(strings.ReplaceAll(text, asset("uplot/uPlot.iife.min.js"), ""), s) {
+				t.Errorf("%s: the page has %q", name, s)
+			}
+		}
+		if dir := os.Getenv("TIDEMARK_PICTURES"); dir != "" {
+			if err := os.WriteFile(filepath.Join(dir, name+".html"), out.Bytes(), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestPageErrors(t *testing.T) {
+	if err := (Page{}).WriteHTML(&bytes.Buffer{}); err == nil {
+		t.Error("a page without a report is written")
+	}
+	p := Page{Report: &Report{}, Recordings: []PageRecording{{Name: "lost"}}}
+	if err := p.WriteHTML(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `"lost" has no recorder`) {
+		t.Errorf("a recording without a recorder gives %v", err)
+	}
+}
+
+// TestLifetimes adds blocks up at every event of random recordings, some of
+// which have lost their oldest events, and compares the sums with the
+// recorder's.
+func TestLifetimes(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		m := newMachine(t, instrument.Options{NoTiming: true, MaxEvents: []int{0, 150}[seed%2]}, 0)
+		var live []*alloc.Block
+		category := func() instrument.Category { return instrument.Category(r.IntN(instrument.NumCategories)) }
+		for range 400 {
+			switch n := r.IntN(5); {
+			case n < 2 || len(live) == 0:
+				live = append(live, m.must(1+r.Int64N(8<<20), category(), "m", "op"))
+			case n == 2:
+				b := live[r.IntN(len(live))]
+				if err := m.rec.Retag(b.Addr(), m.rec.Tag(instrument.Label{Category: category()})); err != nil {
+					t.Fatal(err)
+				}
+			default:
+				i := r.IntN(len(live))
+				m.a.Free(live[i])
+				live = append(live[:i], live[i+1:]...)
+			}
+		}
+		list := lifetimes(m.rec)
+		for ev := range m.rec.Events() {
+			var sum instrument.ByCategory
+			for _, l := range list {
+				if l.start <= ev.Position && ev.Position < l.end {
+					sum[m.rec.Label(l.tag).Category] += l.bytes
+				}
+			}
+			if sum != ev.ByCategory {
+				t.Fatalf("seed %d, event %d: blocks add up to %v, the recorder has %v", seed, ev.Position, sum, ev.ByCategory)
+			}
+		}
+	}
+}
+
+// TestThin checks that a page of few events keeps the blocks of the peak and
+// the columns' maxima.
+func TestThin(t *testing.T) {
+	m := newMachine(t, instrument.Options{}, 0)
+	if err := m.train(3, 12, 768); err != nil {
+		t.Fatal(err)
+	}
+	all := lifetimes(m.rec)
+	peak := m.rec.Peak()
+	kept, leftOut, largest := thin(all, len(all)/2, peak.Event)
+	if int(leftOut)+len(kept) != len(all) || leftOut == 0 || largest <= 0 {
+		t.Fatalf("of %d blocks %d are kept and %d, of up to %d bytes, left out", len(all), len(kept), leftOut, largest)
+	}
+	var sum int64
+	for _, l := range kept {
+		if l.start <= peak.Event && peak.Event < l.end {
+			sum += l.bytes
+		}
+	}
+	if sum != peak.AllocatedBytes {
+		t.Errorf("the kept blocks have %d bytes at the peak, want %d", sum, peak.AllocatedBytes)
+	}
+	timeline := newPageTimeline(m.rec, 100)
+	if len(timeline.Columns) != 2 || timeline.TimeDeltas != nil {
+		t.Fatalf("a thinned timeline has %d series", len(timeline.Columns))
+	}
+	for _, c := range timeline.Columns {
+		totals := make([]int64, len(c.EventDeltas))
+		for _, list := range c.CategoryDeltas {
+			sum := int64(0)
+			for i, d := range list {
+				sum += d
+				totals[i] += sum
+			}
+		}
+		most := int64(0)
+		for _, n := range totals {
+			most = max(most, n)
+		}
+		if most != peak.AllocatedBytes {
+			t.Errorf("along %ss the columns reach %d bytes, want %d", c.Axis, most, peak.AllocatedBytes)
+		}
+	}
+}
+
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		have, want []int64
+		total      int64
+	}{
+		{[]int64{10, 20, 30}, []int64{10, 20, 30}, 100},
+		{[]int64{100, 10, 100}, []int64{45, 10, 45}, 100},
+		{[]int64{100}, []int64{7}, 7},
+		{nil, nil, 5},
+	} {
+		if got := shares(c.have, c.total); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%d among %v gives %v, want %v", c.total, c.have, got, c.want)
+		}
+	}
+}
+
+func TestFlatten(t *testing.T) {
+	got, err := flatten(json.RawMessage(`{"b": 1, "a": {"x": [1, 2], "y": {}, "z": ""}, "s": "text", "n": null, "big": 9007199254740993}`))
+	want := `[{b 1} {a.x [1,2]} {a.z ""} {s text} {n null} {big 9007199254740993}]`
+	if err != nil || fmt.Sprint(got) != want {
+		t.Errorf("flatten gives %v, %v, want %s", got, err, want)
+	}
+	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
+	if _, err := flatten(json.RawMessage(deep)); err == nil {
+		t.Error("settings of depth 100 are accepted")
+	}
+}

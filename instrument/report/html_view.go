@@ -1,0 +1,215 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"strconv"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+// pageView is what the page's template shows.
+type pageView struct {
+	Rules            string
+	Style            template.CSS
+	Library, Program template.JS
+	Data             template.JS
+
+	Title       string
+	Report      *Report
+	Device      string
+	Settings    []setting
+	Held        int
+	Checks      []checkView
+	Categories  []string // those that a run uses, in stacking order
+	Runs        []runView
+	Timelines   []timelineView
+	Explanation []string
+}
+
+type checkView struct {
+	Check
+	Expected, Observed string
+}
+
+type timelineView struct {
+	Index int
+	Name  string
+	Basis Basis
+	Notes []string
+}
+
+// amountView is bytes as a table of the page shows them: in the unit and exactly.
+type amountView struct{ Amount, Exact string }
+
+type runView struct {
+	*Run
+	Index      int
+	Count      string // parameters
+	Notes      []string
+	Unit       string
+	Where      string
+	Allocated  amountView
+	Reserved   amountView
+	Categories []categoryView
+	Phases     []phaseView
+	Hidden     int        // phases not shown
+	Steps      []stepView // empty when no step has a time or a loss
+	Marks      []markView
+}
+
+type stepView struct{ Step, Loss, Seconds string }
+
+type categoryView struct {
+	Name   string
+	Amount amountView
+	Share  string
+}
+
+type phaseView struct {
+	Step, Name, Error string
+	// StartAllocated, StartReserved, PeakAllocated and so on.
+	Amounts [6]amountView
+	Seconds string
+}
+
+type markView struct {
+	Name                string
+	Allocated, Reserved amountView
+}
+
+// pagePhaseRows is how many phases, and how many steps, the page's tables of a
+// run show; report.json has all.
+const pagePhaseRows = 400
+
+func (p Page) view() (*pageView, error) {
+	r := p.Report
+	settings, err := flatten(r.Settings)
+	if err != nil {
+		return nil, err
+	}
+	v := &pageView{Title: "tidemark: " + r.Scenario + " on " + r.Device.Kind, Report: r,
+		Device: r.Device.describe(), Settings: settings, Explanation: p.Explanation}
+	for _, c := range r.Checks {
+		if c.Holds {
+			v.Held++
+		}
+		observed := "not measured"
+		if c.Observed != nil {
+			observed = value(c.Observed, c.Unit)
+		}
+		v.Checks = append(v.Checks, checkView{c, value(c.Expected, c.Unit), observed})
+	}
+	for i := range r.Runs {
+		v.Runs = append(v.Runs, newRunView(i, &r.Runs[i]))
+	}
+	used := map[instrument.Category]bool{}
+	for i, rec := range p.Recordings {
+		t := timelineView{Index: i, Name: rec.Name}
+		if run := p.run(i); run != nil {
+			t.Basis = run.Basis
+		}
+		v.Timelines = append(v.Timelines, t)
+		for ev := range rec.Recorder.Events() {
+			for c, n := range ev.ByCategory {
+				if n != 0 {
+					used[instrument.Category(c)] = true
+				}
+			}
+		}
+	}
+	for _, c := range instrument.Categories() {
+		if used[c] {
+			v.Categories = append(v.Categories, c.String())
+		}
+	}
+	return v, nil
+}
+
+func newRunView(index int, r *Run) runView {
+	most := int64(0)
+	if r.Peak != nil {
+		most = max(r.Peak.AllocatedBytes, r.Peak.ReservedBytes)
+	}
+	u := unitFor(most)
+	amount := func(n int64) amountView {
+		text := u.format(n, 3)
+		if text == "0.000" && n != 0 {
+			text = "<0.001"
+		}
+		return amountView{text, exactBytes(n)}
+	}
+	v := runView{Run: r, Index: index, Count: grouped(r.Parameters), Unit: u.name}
+	for _, a := range r.Assumptions {
+		note := "assumed: " + a.Name + ", " + Bytes(a.Bytes, true)
+		if a.Why != "" {
+			note += ": " + a.Why
+		}
+		v.Notes = append(v.Notes, note)
+	}
+	if r.EventsDropped > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("%s of %s events, the oldest, were not kept; peaks and phases are complete",
+			grouped(r.EventsDropped), grouped(r.Events)))
+	}
+	if p := r.Peak; p != nil {
+		v.Allocated, v.Reserved, v.Where = amount(p.AllocatedBytes), amount(p.ReservedBytes), p.where()
+		for _, c := range instrument.Categories() {
+			if n := p.ByCategory[c]; n != 0 {
+				v.Categories = append(v.Categories, categoryView{c.String(), amount(n), share(n, p.AllocatedBytes)})
+			}
+		}
+	}
+	row := func(step string, p *Phase) {
+		if len(v.Phases) == pagePhaseRows {
+			v.Hidden++
+			return
+		}
+		pv := phaseView{Step: step, Name: p.Phase, Error: p.Error, Seconds: seconds(p.Seconds)}
+		pv.Amounts = [6]amountView{amount(p.Start.AllocatedBytes), amount(p.Start.ReservedBytes),
+			amount(p.Peak.AllocatedBytes), amount(p.Peak.ReservedBytes), {Amount: absent}, {Amount: absent}}
+		if p.End != nil {
+			pv.Amounts[4], pv.Amounts[5] = amount(p.End.AllocatedBytes), amount(p.End.ReservedBytes)
+		}
+		v.Phases = append(v.Phases, pv)
+	}
+	for i := range r.Phases {
+		row(absent, &r.Phases[i])
+	}
+	for _, s := range r.Steps {
+		if (s.Loss != nil || s.Seconds != nil) && len(v.Steps) < pagePhaseRows {
+			step := stepView{strconv.Itoa(s.Step), absent, seconds(s.Seconds)}
+			if s.Loss != nil {
+				step.Loss = strconv.FormatFloat(float64(*s.Loss), 'g', 8, 64)
+			}
+			v.Steps = append(v.Steps, step)
+		}
+		for i := range s.Phases {
+			row(strconv.Itoa(s.Step), &s.Phases[i])
+		}
+	}
+	for _, m := range r.Marks {
+		v.Marks = append(v.Marks, markView{m.Name, amount(m.AllocatedBytes), amount(m.ReservedBytes)})
+	}
+	return v
+}
+
+// where says where the allocated peak was.
+func (p *Peak) where() string {
+	switch {
+	case p.Phase != nil && p.Step != nil:
+		return fmt.Sprintf("%s of step %d", *p.Phase, *p.Step)
+	case p.Phase != nil:
+		return *p.Phase
+	case p.Step != nil:
+		return fmt.Sprintf("step %d", *p.Step)
+	}
+	return "outside of any phase"
+}
+
+// exactBytes is a number of bytes, which may be negative in a foreign report.
+func exactBytes(n int64) string {
+	if n < 0 {
+		return strconv.FormatInt(n, 10)
+	}
+	return grouped(n)
+}

@@ -1,0 +1,98 @@
+package nn_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/nn"
+)
+
+func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
+	for name, want := range map[string]int64{
+		"mlp-digits":     784*512 + 512 + 512*512 + 512 + 512*10 + 10,
+		"gpt-char":       10_795_776, // counted by PyTorch
+		"gpt2":           124_439_808,
+		"qwen2.5-0.5b":   494_032_768,
+		"qwen2.5-1.5b":   1_543_714_304, // counted by PyTorch
+		"tinyllama-1.1b": 1_100_048_384,
+	} {
+		c, err := nn.Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := nn.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := nn.Count(m); n != want {
+			t.Errorf("%s has %d parameters, want %d", name, n, want)
+		}
+	}
+	if len(nn.Presets()) != 6 {
+		t.Errorf("presets %v", nn.Presets())
+	}
+}
+
+func TestBadConfigs(t *testing.T) {
+	for config, want := range map[string]string{
+		`[]`:                    "not a JSON object",
+		`{`:                     "not a JSON object",
+		`{}`:                    "model_type is missing",
+		`{"model_type":"bert"}`: `model_type "bert" is not known: there is mlp, gpt, gpt2, llama, qwen2`,
+		`{"model_type":"gpt"}`:  "gpt config: vocab_size is missing",
+		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":3}`:       "n_head 3 does not divide n_embd 10",
+		`{"model_type":"gpt","vocab_size":-9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:      "vocab_size is -9",
+		`{"model_type":"gpt","vocab_size":9.5,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:     "vocab_size is 9.5",
+		`{"model_type":"gpt","vocab_size":1e30,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:    "vocab_size is 1e+30",
+		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1000000,"n_embd":10,"n_head":2}`: "n_layer is 1000000",
+		`{"model_type":"mlp"}`:                                "dims is missing",
+		`{"model_type":"mlp","dims":[3]}`:                     "at least two widths",
+		`{"model_type":"mlp","dims":[3,0]}`:                   "dims has 0",
+		`{"model_type":"mlp","dims":[3,"a"]}`:                 "dims has a",
+		`{"model_type":"mlp","dims":[2000000000,2000000000]}`: "too large",
+		`{"model_type":"qwen2","vocab_size":9,"hidden_size":16,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":3}`:               "num_key_value_heads 3 does not divide num_attention_heads 4",
+		`{"model_type":"llama","vocab_size":9,"hidden_size":16,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4,"rope_scaling":{"rope_type":"llama3"}}`: "only default is supported",
+		`{"model_type":"llama","vocab_size":9,"hidden_size":12,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4}`:                                       "head dimension 3 is odd",
+	} {
+		_, err := nn.ParseConfig([]byte(config))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %v, want one line with %q", config, err, want)
+		}
+	}
+}
+
+func TestReadConfigBoundsTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, make([]byte, 2<<20), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nn.ReadConfig(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file of 2 MiB: %v", err)
+	}
+}
+
+func TestResizeKeepsRatios(t *testing.T) {
+	c, err := nn.Preset("qwen2.5-1.5b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := nn.Resize(c, 2, 192, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := small.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"num_hidden_layers":2`, `"hidden_size":192`, `"intermediate_size":1120`,
+		`"num_attention_heads":6`, `"num_key_value_heads":1`, `"vocab_size":151936`} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("%s lacks %s", b, want)
+		}
+	}
+	if _, err := nn.Resize(c, 0, 0, 7); err == nil {
+		t.Error("7 heads divide no width of 1536")
+	}
+}

@@ -1,0 +1,203 @@
+package nn
+
+import (
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// What layers share in the eager composition. The order in which nodes are made
+// is that of PyTorch, whose autograd works backwards through it.
+
+func (b *Builder) eager() bool { return b.options.Composition == Eager }
+
+// autocast converts an operand of a matrix product under autocast. A weight is
+// converted once in a forward pass.
+func (b *Builder) autocast(x *gorgonia.Node) (*gorgonia.Node, error) {
+	if !b.options.Autocast || x == nil {
+		return x, nil
+	}
+	weight := x.Op() == nil
+	if c, ok := b.casts[x]; ok && weight {
+		return c, nil
+	}
+	c, err := op.Cast(x, device.BFloat16, b.Serial())
+	if err != nil || c == x || !weight {
+		return c, err
+	}
+	if b.casts == nil {
+		b.casts = make(map[*gorgonia.Node]*gorgonia.Node)
+	}
+	b.casts[x] = c
+	return c, nil
+}
+
+// EndForward says that the forward pass ends with a node: what autocast has
+// converted is dropped then.
+func (b *Builder) EndForward(last *gorgonia.Node) {
+	for _, c := range b.casts {
+		b.KeepUntil(last, c)
+	}
+}
+
+// linear is a Linear or Conv1D of either composition.
+func (b *Builder) linear(x, w, bias *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
+	if !b.eager() {
+		if conv1d {
+			return op.Conv1D(x, w, bias)
+		}
+		return op.Linear(x, w, bias)
+	}
+	// C++ evaluates the arguments last to first.
+	bias, err := b.autocast(bias)
+	if err != nil {
+		return nil, err
+	}
+	if w, err = b.autocast(w); err != nil {
+		return nil, err
+	}
+	if x, err = b.autocast(x); err != nil {
+		return nil, err
+	}
+	return op.EagerLinear(x, w, bias, conv1d)
+}
+
+// add is a residual connection of either composition.
+func (b *Builder) add(x, y *gorgonia.Node) (*gorgonia.Node, error) {
+	if b.eager() {
+		return op.EagerAdd(x, y)
+	}
+	return op.Add(x, y)
+}
+
+// positions are the positions of tokens, of either composition.
+func (b *Builder) positions(ids *gorgonia.Node, transformers bool) (*gorgonia.Node, error) {
+	if b.eager() {
+		return op.EagerPositions(ids, transformers)
+	}
+	return op.Positions(ids)
+}
+
+// lookForPacked is transformers' look for sequences that share a row.
+func (b *Builder) lookForPacked(positions, ids *gorgonia.Node) error {
+	if !b.eager() {
+		return nil
+	}
+	n, err := op.PackedSequences(positions, ids.Shape()[0])
+	if err != nil {
+		return err
+	}
+	b.KeepUntil(n, n)
+	return nil
+}
+
+// attentionPacked is causal attention on packed queries, keys and values.
+func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+	if !b.eager() {
+		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
+	}
+	split, err := op.SplitQKV(qkv)
+	if err != nil {
+		return nil, err
+	}
+	return op.EagerAttentionPacked(split, heads, op.ChooseSDPA(b.computing(), heads, heads))
+}
+
+// computing is the element type of matrix products.
+func (b *Builder) computing() device.DType {
+	if b.options.Autocast {
+		return device.BFloat16
+	}
+	return b.options.DType
+}
+
+// rmsNorm is w·(x/√(mean(x²) + ε)), computed in float32 where x is narrower.
+func (b *Builder) rmsNorm(x, w *gorgonia.Node, epsilon float64) (Output, error) {
+	c := chain{b: b}
+	wide := x
+	narrow := b.options.DType == device.BFloat16
+	if narrow {
+		wide = c.apply(func() (*gorgonia.Node, error) { return op.Cast(x, device.Float32, b.Serial()) })
+	}
+	square := c.apply(func() (*gorgonia.Node, error) { return op.Pow(wide, 2) })
+	mean := c.apply(func() (*gorgonia.Node, error) { return op.MeanLast(square) })
+	sum := c.apply(func() (*gorgonia.Node, error) { return op.AddScalar(mean, epsilon) })
+	root := c.apply(func() (*gorgonia.Node, error) { return op.Rsqrt(sum) })
+	h := c.apply(func() (*gorgonia.Node, error) { return op.MulRows(wide, root) })
+	c.hold(mean)
+	c.hold(h)
+	if narrow {
+		h = c.apply(func() (*gorgonia.Node, error) { return op.Cast(h, device.BFloat16, b.Serial()) })
+	}
+	y := c.apply(func() (*gorgonia.Node, error) { return op.MulColumns(w, h) })
+	return Tensor(y), c.err
+}
+
+// newGELU is the name of transformers' GELU made of plain operations.
+const newGELU = "NewGELUActivation"
+
+// newGELU is ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))).
+func (b *Builder) newGELU(x *gorgonia.Node) (Output, error) {
+	c := chain{b: b}
+	do := func(f func(*gorgonia.Node, float64) (*gorgonia.Node, error), x *gorgonia.Node, v float64) *gorgonia.Node {
+		return c.apply(func() (*gorgonia.Node, error) { return f(x, v) })
+	}
+	half := do(op.MulScalar, x, 0.5)
+	cube := do(op.Pow, x, 3)
+	cube = do(op.MulScalar, cube, 0.044715)
+	inner := c.apply(func() (*gorgonia.Node, error) { return op.Add(x, cube) })
+	inner = do(op.MulScalar, inner, math.Sqrt(2/math.Pi))
+	t := c.apply(func() (*gorgonia.Node, error) { return op.Tanh(inner) })
+	t = do(op.AddScalar, t, 1)
+	y := c.apply(func() (*gorgonia.Node, error) { return op.Mul(half, t) })
+	return Tensor(y), c.err
+}
+
+// eager is transformers' attention with rotary positions, sdpa.
+func (a *llamaAttention) eager(b *Builder, x, cos, sin *gorgonia.Node) (Output, error) {
+	heads, kv := a.config.Heads, a.config.KVHeads
+	way := op.ChooseSDPA(b.computing(), heads, kv)
+	c := chain{b: b}
+	view := func(n *gorgonia.Node, copies bool) *gorgonia.Node {
+		return c.apply(func() (*gorgonia.Node, error) { return op.EagerHeads(n, copies) })
+	}
+	q0 := c.call("q_proj", a.q, x)
+	q := view(q0, true)
+	k0 := c.call("k_proj", a.k, x)
+	k := view(k0, true)
+	v := view(c.call("v_proj", a.v, x), way == op.SDPAMath)
+	q = c.apply(func() (*gorgonia.Node, error) { return op.EagerRope(q, cos, sin, heads) })
+	k = c.apply(func() (*gorgonia.Node, error) { return op.EagerRope(k, cos, sin, kv) })
+	if c.err != nil {
+		return Output{}, c.err
+	}
+	b.KeepUntil(k, q0, k0)
+	b.Hold(x, q, k, v)
+	var h *gorgonia.Node
+	if way == op.SDPAMath {
+		m, err := op.EagerMathAttention(q, k, v, heads, kv, b.Serial())
+		if err != nil {
+			return Output{}, err
+		}
+		b.KeepUntil(m.Last, m.Held...)
+		h = m.Out
+	} else {
+		v = c.apply(func() (*gorgonia.Node, error) { return b.autocast(v) })
+		k = c.apply(func() (*gorgonia.Node, error) { return b.autocast(k) })
+		q = c.apply(func() (*gorgonia.Node, error) { return b.autocast(q) })
+		h = c.apply(func() (*gorgonia.Node, error) { return op.EagerAttention(q, k, v, heads, kv, way) })
+	}
+	h = c.call("o_proj", a.o, h)
+	return Tuple(h), c.err
+}
+
+// ShiftsLabels reports whether a model is one of transformers' causal language
+// models, which compute the loss themselves: they convert logits to float32 and
+// shift the labels.
+func ShiftsLabels(m Module) bool {
+	_, ok := m.(*causalLM)
+	return ok
+}

@@ -1,0 +1,313 @@
+package op
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// SDPA is one of the ways in which PyTorch's scaled_dot_product_attention
+// computes.
+type SDPA uint8
+
+// The ways: the memory-efficient kernel, cuDNN's, and plain operations that
+// make the whole matrix of scores.
+const (
+	SDPAEfficient SDPA = iota
+	SDPACuDNN
+	SDPAMath
+)
+
+// ChooseSDPA is the way PyTorch 2.11 takes on a card of compute capability 9.0
+// for causal attention in training: cuDNN for bfloat16, else the
+// memory-efficient kernel, which does not share key/value heads, and plain
+// operations where neither applies.
+func ChooseSDPA(dt device.DType, heads, kvHeads int) SDPA {
+	switch {
+	case dt == device.BFloat16:
+		return SDPACuDNN
+	case heads == kvHeads:
+		return SDPAEfficient
+	}
+	return SDPAMath
+}
+
+// SplitQKV names packed queries, keys and values (B, T, 3·H·D) as an operand of
+// EagerAttention: a view of all of it. Its incoming gradient is that of
+// EagerAttention, three tensors, and they are joined.
+//
+// Kernel (Ints: rows, H·D): aten.cat dq, dk, dv → dqkv.
+func SplitQKV(qkv *gorgonia.Node) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("split", qkv)
+	if err != nil {
+		return nil, err
+	}
+	gradient := func(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+		d, err := Apply(Description{
+			Kernel: "aten.cat",
+			Out:    s,
+			Uses:   []Use{{grad, 0}, {grad, 1}},
+			Ints:   []int64{int64(rows), int64(cols / 3)},
+			Host:   host(s.DType, joinColumns[float32], joinColumns[float64]),
+		}, nil, nil, grad)
+		return gorgonia.Nodes{d}, err
+	}
+	return Apply(Description{Kernel: "aten.split", Out: s, View: &View{Extra: -1}}, []bool{true}, gradient, qkv)
+}
+
+func joinColumns[T device.Float](c *device.Call) error {
+	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	y := device.Floats[T](c.Out[0])
+	for i, in := range c.In {
+		x := device.Floats[T](in)
+		for r := range rows {
+			copy(y[(r*len(c.In)+i)*cols:], x[r*cols:(r+1)*cols])
+		}
+	}
+	return nil
+}
+
+// EagerAttentionPacked is EagerAttention on the result of SplitQKV.
+func EagerAttentionPacked(split *gorgonia.Node, heads int, way SDPA) (*gorgonia.Node, error) {
+	s := split.Shape()
+	if len(s) != 3 || heads < 1 || s[2]%(3*heads) != 0 {
+		return nil, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
+	}
+	a := attention{batch: s[0], queries: s[1], keys: s[1], heads: heads, kvHeads: heads, size: s[2] / 3 / heads}
+	return a.eager("packed", way, split)
+}
+
+// EagerAttention is Attention by PyTorch's memory-efficient kernel or cuDNN's.
+// Beside the result it keeps the log-sum-exp, in rows of a multiple of 32 for
+// the first, and for cuDNN a seed and an offset of 8 bytes each.
+//
+// Kernels, WAY being efficient or cudnn (Ints: B, T, T, H, Hkv, D; Floats: scale):
+//
+//	aten._scaled_dot_product_WAY_attention           q, k, v → out, lse, …
+//	aten._scaled_dot_product_WAY_attention_backward  q, k, v, out, dout, lse, … → dq, dk, dv
+func EagerAttention(q, k, v *gorgonia.Node, heads, kvHeads int, way SDPA) (*gorgonia.Node, error) {
+	qs, ks := q.Shape(), k.Shape()
+	if len(qs) != 3 || len(ks) != 3 || heads < 1 || kvHeads < 1 || qs[2]%heads != 0 || ks[2] != qs[2]/heads*kvHeads {
+		return nil, fmt.Errorf("attention: q %v with %d heads does not go with k %v with %d heads", qs, heads, ks, kvHeads)
+	}
+	a := attention{batch: qs[0], queries: qs[1], keys: ks[1], heads: heads, kvHeads: kvHeads, size: qs[2] / heads}
+	return a.eager("separate", way, q, k, v)
+}
+
+func (a *attention) eager(form string, way SDPA, in ...*gorgonia.Node) (*gorgonia.Node, error) {
+	d, err := a.describe("attention", in[0], AttentionOptions{})
+	if err != nil {
+		return nil, err
+	}
+	dt := d.Out.DType
+	packed := form == "packed"
+	name := "aten._scaled_dot_product_efficient_attention"
+	rows := device.Spec{DType: statistics(dt), Shape: []int{a.batch, a.heads, a.queries}}
+	m := &memoryScript{}
+	switch way {
+	case SDPAEfficient:
+		rows.Shape[2] = int(alignUp(int64(a.queries), warp))
+		d.Extras = []device.Spec{rows}
+		m.result(0).result(1)
+	case SDPACuDNN:
+		name = "aten._scaled_dot_product_cudnn_attention"
+		one := device.Spec{DType: device.Int64, Shape: []int{1}}
+		d.Extras = []device.Spec{rows, one, one}
+		m.result(2).result(3).result(0).result(1).passing(cudnnForwardBytes)
+	default:
+		return nil, fmt.Errorf("attention by plain operations is not one operation")
+	}
+	d.Kernel, d.Memory = name, m.steps
+	d.Host = host(dt, eagerAttention[float32](packed), eagerAttention[float64](packed))
+	q := d.Out
+	kv := device.Spec{DType: dt, Shape: []int{a.batch, a.keys, a.kvHeads * a.size}}
+	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := Description{Kernel: name + "_backward", Out: q, Extras: []device.Spec{kv, kv},
+			Ints: d.Ints, Floats: d.Floats, FLOPs: 5 * a.products(), Memory: a.backwardMemory(way, dt),
+			Host: host(dt, eagerAttentionBackward[float32](packed), eagerAttentionBackward[float64](packed))}
+		for i := range d.Extras {
+			g.Uses = append(g.Uses, Use{out, i})
+		}
+		dq, err := Apply(g, nil, nil, append(slices.Clone(in), out, grad)...)
+		if err != nil || packed {
+			return gorgonia.Nodes{dq}, err
+		}
+		dk, err := Pick(dq, 0)
+		if err != nil {
+			return nil, err
+		}
+		dv, err := Pick(dq, 1)
+		return gorgonia.Nodes{dq, dk, dv}, err
+	}
+	wrt := []bool{true, true, true}[:len(in)]
+	return Apply(d, wrt, gradient, in...)
+}
+
+// cudnnForwardBytes is the workspace of cuDNN's forward pass, and what its
+// backward pass has beyond its tensors.
+const cudnnForwardBytes = 256
+
+// The tile of the memory-efficient kernel's backward pass in float32
+// (ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h): the
+// gradient of the queries is collected in tiles of 64 × 64 with 16 bytes of
+// locks each.
+const (
+	efficientTile      = 64
+	efficientTileBytes = efficientTile*efficientTile*4 + 16
+)
+
+// backwardMemory is what the backward pass takes, in order.
+func (a *attention) backwardMemory(way SDPA, dt device.DType) []MemoryStep {
+	m := (&memoryScript{}).result(0).result(1).result(2)
+	bh := int64(a.batch) * int64(a.heads)
+	elements := bh * int64(a.queries) * int64(a.size)
+	rows := bh * int64(a.queries)
+	if way == SDPACuDNN {
+		bytes := 4*elements + 4*rows + cudnnForwardBytes
+		if a.heads != a.kvHeads {
+			// Gradients of each query head's keys and values, summed at the end.
+			bytes += 2 * dt.Size() * bh * int64(a.keys) * int64(a.size)
+		}
+		return m.passing(bytes).steps
+	}
+	product := m.temporary(4 * elements)
+	total := m.temporary(4 * rows)
+	delta := m.temporary(4 * rows)
+	m.drop(total, product)
+	tiles := ceilDiv(int64(a.queries), efficientTile) * ceilDiv(int64(a.size), efficientTile)
+	tile := m.temporary(bh * tiles * efficientTileBytes)
+	return m.drop(delta, tile).steps
+}
+
+// unpacked gives the operands of attention apart, in Go's memory, when they
+// come packed.
+func unpacked[T device.Float](c *device.Call, a attention) []device.Tensor {
+	n := a.heads * a.size
+	parts := make([]device.Tensor, 3)
+	x := device.Floats[T](c.In[0])
+	for i := range parts {
+		_, parts[i] = heapDense(device.Spec{DType: c.In[0].DType, Shape: []int{a.batch, a.keys, n}})
+		y := device.Floats[T](parts[i])
+		for r := range a.batch * a.keys {
+			copy(y[r*n:(r+1)*n], x[(3*r+i)*n:])
+		}
+	}
+	return parts
+}
+
+// eagerAttention computes with the fused kernel; the result is the same.
+func eagerAttention[T device.Float](packed bool) kernel {
+	return func(c *device.Call) error {
+		a, err := attentionOf(c)
+		if err != nil {
+			return err
+		}
+		inner := *c
+		if packed {
+			inner.In = unpacked[T](c, a)
+		}
+		inner.Out = slices.Clone(c.Out[:2])
+		return attentionForward[T](&inner)
+	}
+}
+
+func eagerAttentionBackward[T device.Float](packed bool) kernel {
+	return func(c *device.Call) error {
+		a, err := attentionOf(c)
+		if err != nil {
+			return err
+		}
+		inner := *c
+		if packed {
+			inner.In = append(unpacked[T](c, a), c.In[1:]...)
+		}
+		inner.In = inner.In[:6]
+		_, inner.Scratch = heapDense(device.Spec{DType: c.Out[0].DType, Shape: []int{a.batch * a.heads * a.queries}})
+		return attentionBackward[T](&inner)
+	}
+}
+
+// causalBias is the matrix that PyTorch adds to the scores: 0 where a query
+// sees a key, −∞ elsewhere. like is any value of the graph; it is not read.
+//
+// Kernel (Ints: T): aten.tril like → (T, T).
+func causalBias(like *gorgonia.Node, dt device.DType, t, serial int) (*gorgonia.Node, error) {
+	s := device.Spec{DType: dt, Shape: []int{t, t}}
+	n := int64(t) * int64(t)
+	m := &memoryScript{}
+	ones := m.temporary(n)
+	lower := m.temporary(n)
+	m.drop(ones)
+	zero := m.temporary(4)
+	infinity := m.temporary(4)
+	m.result(0).drop(infinity, zero, lower)
+	return Apply(Description{Kernel: "aten.tril", Out: s, Ints: []int64{int64(t), int64(serial)}, Memory: m.steps,
+		Host: host(dt, fillCausal[float32], fillCausal[float64])}, nil, nil, like)
+}
+
+func fillCausal[T device.Float](c *device.Call) error {
+	t := int(c.Ints[0])
+	y := device.Floats[T](c.Out[0])
+	for i := range y {
+		y[i] = 0
+		if i%t > i/t {
+			y[i] = T(math.Inf(-1))
+		}
+	}
+	return nil
+}
+
+// MathAttention is the result of plain attention and the values that Python's
+// variables hold until it is there.
+type MathAttention struct {
+	Out  *gorgonia.Node // (B, T, H·D)
+	Held []*gorgonia.Node
+	Last *gorgonia.Node // after which the held go
+}
+
+// EagerMathAttention is Attention by plain operations
+// (_scaled_dot_product_attention_math). q is (B, T, H·D), k and v are
+// (B, T, Hkv·D). Scores are scaled by √scale on either side. Every operation
+// has a kernel of its own; Ints: B, T, H, Hkv, D.
+func EagerMathAttention(q, k, v *gorgonia.Node, heads, kvHeads, serial int) (MathAttention, error) {
+	s, err := SpecOf(q)
+	if err != nil {
+		return MathAttention{}, err
+	}
+	if len(s.Shape) != 3 || s.Shape[2]%heads != 0 || heads%kvHeads != 0 {
+		return MathAttention{}, fmt.Errorf("attention: q %v does not divide into %d heads on %d", s, heads, kvHeads)
+	}
+	a := mathAttention{batch: s.Shape[0], tokens: s.Shape[1], heads: heads, kvHeads: kvHeads, size: s.Shape[2] / heads, dt: s.DType}
+	factor := 1 / math.Sqrt(math.Sqrt(float64(a.size)))
+	var failed error
+	do := func(n *gorgonia.Node, err error) *gorgonia.Node {
+		if failed == nil {
+			failed = err
+		}
+		return n
+	}
+	step := func(f func() (*gorgonia.Node, error)) *gorgonia.Node {
+		if failed != nil {
+			return nil
+		}
+		return do(f())
+	}
+	qs := step(func() (*gorgonia.Node, error) { return MulScalar(q, factor) })
+	bias := step(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial) })
+	kr := step(func() (*gorgonia.Node, error) { return a.repeat(k, 0) })
+	vr := step(func() (*gorgonia.Node, error) { return a.repeat(v, 1) })
+	ks := step(func() (*gorgonia.Node, error) { return MulScalar(kr, factor) })
+	qc := step(func() (*gorgonia.Node, error) { return a.transpose(qs) })
+	scores := step(func() (*gorgonia.Node, error) { return a.scores(qc, ks, bias) })
+	p := step(func() (*gorgonia.Node, error) { return a.softmax(scores) })
+	o := step(func() (*gorgonia.Node, error) { return a.weigh(p, vr) })
+	out := step(func() (*gorgonia.Node, error) { return a.back(o) })
+	if failed != nil {
+		return MathAttention{}, failed
+	}
+	return MathAttention{Out: out, Held: []*gorgonia.Node{qs, bias, kr}, Last: o}, nil
+}

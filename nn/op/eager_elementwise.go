@@ -1,0 +1,311 @@
+package op
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// applyTo applies an operation without a gradient to operands.
+func applyTo(kernel string, out device.Spec, h func(*device.Call) error, in ...*gorgonia.Node) (*gorgonia.Node, error) {
+	return Apply(Description{Kernel: kernel, Out: out, Host: h}, nil, nil, in...)
+}
+
+// each makes a kernel of a function of one element.
+func each[T device.Float](f func(x float64) float64) kernel {
+	return func(c *device.Call) error {
+		x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
+		device.Parallel(len(y), costly, func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				y[i] = T(f(float64(x[i])))
+			}
+		})
+		return nil
+	}
+}
+
+// eachOf chooses each for an element type.
+func eachOf(dt device.DType, f func(x float64) float64) kernel {
+	return host(dt, each[float32](f), each[float64](f))
+}
+
+// products multiplies operands of one shape.
+func products[T device.Float](c *device.Call) error {
+	a, b, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	device.Parallel(len(y), cheap, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			y[i] = a[i] * b[i]
+		}
+	})
+	return nil
+}
+
+func productsOf(dt device.DType) kernel { return host(dt, products[float32], products[float64]) }
+
+// MulScalar is x·factor; the gradient is a multiplication, too.
+//
+// Kernel (Floats: factor): aten.mul x → y.
+func MulScalar(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	d := Description{Kernel: "aten.mul", Out: s, Floats: []float64{factor},
+		Host: host(s.DType, scaleHost[float32], scaleHost[float64])}
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		dx, err := Apply(d, nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(d, []bool{true}, gradient, x)
+}
+
+// DivScalar is x/divisor.
+//
+// Kernel (Floats: 1/divisor): aten.div x → y.
+func DivScalar(x *gorgonia.Node, divisor float64) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	d := Description{Kernel: "aten.div", Out: s, Floats: []float64{1 / divisor},
+		Host: host(s.DType, scaleHost[float32], scaleHost[float64])}
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		dx, err := Apply(d, nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(d, []bool{true}, gradient, x)
+}
+
+// AddScalar is x + term; its gradient is the incoming one.
+//
+// Kernel (Floats: term): aten.add x → y.
+func AddScalar(x *gorgonia.Node, term float64) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		return gorgonia.Nodes{dy}, nil
+	}
+	return Apply(Description{Kernel: "aten.add", Out: s, Floats: []float64{term},
+		Host: eachOf(s.DType, func(x float64) float64 { return x + term })}, []bool{true}, gradient, x)
+}
+
+// Pow is x to a power. Its gradient, dy·(n·xⁿ⁻¹), is three operations.
+//
+// Kernels (Floats: power): aten.pow x → y; aten.mul.
+func Pow(x *gorgonia.Node, power float64) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	pow := func(n float64) Description {
+		return Description{Kernel: "aten.pow", Out: s, Floats: []float64{n},
+			Host: eachOf(s.DType, func(x float64) float64 { return math.Pow(x, n) })}
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		p, err := Apply(withForward(pow(power-1), y), nil, nil, in[0])
+		if err != nil {
+			return nil, err
+		}
+		m, err := Apply(Description{Kernel: "aten.mul", Out: s, Floats: []float64{power},
+			Host: host(s.DType, scaleHost[float32], scaleHost[float64])}, nil, nil, p)
+		if err != nil {
+			return nil, err
+		}
+		dx, err := applyTo("aten.mul", s, productsOf(s.DType), dy, m)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(pow(power), []bool{true}, gradient, x)
+}
+
+// withForward keeps an operation of a gradient from being taken for an equal
+// one of the forward pass.
+func withForward(d Description, forward *gorgonia.Node) Description {
+	d.Ints = append(slices.Clone(d.Ints), forward.ID())
+	return d
+}
+
+// Rsqrt is 1/√x. Its gradient, −½·dy·y³, is three operations.
+//
+// Kernels: aten.rsqrt x → y; aten.pow, aten.mul.
+func Rsqrt(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		p, err := applyTo("aten.pow", s, eachOf(s.DType, func(y float64) float64 { return y * y * y }), y)
+		if err != nil {
+			return nil, err
+		}
+		m, err := Apply(Description{Kernel: "aten.mul", Out: s, Floats: []float64{-0.5},
+			Host: host(s.DType, scaleHost[float32], scaleHost[float64])}, nil, nil, dy)
+		if err != nil {
+			return nil, err
+		}
+		dx, err := applyTo("aten.mul", s, productsOf(s.DType), m, p)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(Description{Kernel: "aten.rsqrt", Out: s,
+		Host: eachOf(s.DType, func(x float64) float64 { return 1 / math.Sqrt(x) })}, []bool{true}, gradient, x)
+}
+
+// MeanLast is the mean over the last dimension, which stays with size 1.
+//
+// Kernels (Ints: rows, C): aten.mean x (…, C) → (…, 1); aten.div dy → dx.
+func MeanLast(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("mean", x)
+	if err != nil {
+		return nil, err
+	}
+	out := device.Spec{DType: s.DType, Shape: slices.Clone(s.Shape)}
+	out.Shape[len(out.Shape)-1] = 1
+	ints := []int64{int64(rows), int64(cols)}
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		dx, err := Apply(Description{Kernel: "aten.div", Out: s, Ints: ints,
+			Host: host(s.DType, meanLastGradient[float32], meanLastGradient[float64])}, nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(Description{Kernel: "aten.mean", Out: out, Ints: ints,
+		Host: host(s.DType, meanLast[float32], meanLast[float64])}, []bool{true}, gradient, x)
+}
+
+func meanLast[T device.Float](c *device.Call) error {
+	cols := int(c.Ints[1])
+	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
+	for r := range y {
+		y[r] = T(sum(x[r*cols:(r+1)*cols]) / float64(cols))
+	}
+	return nil
+}
+
+func meanLastGradient[T device.Float](c *device.Call) error {
+	cols := int(c.Ints[1])
+	dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
+	for i := range dx {
+		dx[i] = dy[i/cols] / T(cols)
+	}
+	return nil
+}
+
+// Mul is a·b for operands of one shape and element type.
+//
+// Kernel: aten.mul a, b → a·b.
+func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := sameSpec("mul", "a", "b", a, b)
+	if err != nil {
+		return nil, err
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		// PyTorch makes the gradient of the second factor first.
+		db, err := Apply(Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), 1}, Host: productsOf(s.DType)}, nil, nil, dy, in[0])
+		if err != nil {
+			return nil, err
+		}
+		da, err := Apply(Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), 0}, Host: productsOf(s.DType)}, nil, nil, dy, in[1])
+		return gorgonia.Nodes{da, db}, err
+	}
+	return Apply(Description{Kernel: "aten.mul", Out: s, Host: productsOf(s.DType)}, []bool{true, true}, gradient, a, b)
+}
+
+// MulRows is x·r, r having one element for each row of x: x is (…, C), r is
+// (…, 1).
+//
+// Kernels (Ints: rows, C): aten.mul x, r → y; aten.mul, aten.sum.
+func MulRows(x, r *gorgonia.Node) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("mul", x)
+	if err != nil {
+		return nil, err
+	}
+	rs := specOf(r)
+	if rs.Elements() != int64(rows) || rs.DType != s.DType {
+		return nil, fmt.Errorf("mul: %v does not go with %v", rs, s)
+	}
+	d := Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
+		Host: host(s.DType, mulRows[float32], mulRows[float64])}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		t, err := applyTo("aten.mul", s, productsOf(s.DType), dy, in[0])
+		if err != nil {
+			return nil, err
+		}
+		dx, err := Apply(d, nil, nil, dy, in[1])
+		if err != nil {
+			return nil, err
+		}
+		dr, err := Apply(Description{Kernel: "aten.sum", Out: rs, Ints: d.Ints,
+			Host: host(s.DType, sumLast[float32], sumLast[float64])}, nil, nil, t)
+		return gorgonia.Nodes{dx, dr}, err
+	}
+	return Apply(d, []bool{true, true}, gradient, x, r)
+}
+
+func mulRows[T device.Float](c *device.Call) error {
+	cols := int(c.Ints[1])
+	x, r, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	for i := range y {
+		y[i] = x[i] * r[i/cols]
+	}
+	return nil
+}
+
+func sumLast[T device.Float](c *device.Call) error {
+	cols := int(c.Ints[1])
+	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
+	for r := range y {
+		y[r] = T(sum(x[r*cols : (r+1)*cols]))
+	}
+	return nil
+}
+
+// MulColumns is w·x, w having one element for each column of x: w is (C), x is
+// (…, C).
+//
+// Kernels (Ints: rows, C): aten.mul x, w → y; aten.mul, aten.sum.
+func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("mul", x)
+	if err != nil {
+		return nil, err
+	}
+	if err := vector("mul", "weight", w, s.DType, cols); err != nil {
+		return nil, err
+	}
+	d := Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
+		Host: host(s.DType, mulColumns[float32], mulColumns[float64])}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		dx, err := Apply(d, nil, nil, dy, in[0])
+		if err != nil {
+			return nil, err
+		}
+		t, err := applyTo("aten.mul", s, productsOf(s.DType), dy, in[1])
+		if err != nil {
+			return nil, err
+		}
+		dw, err := columnSum(t, in[0], int64(rows), int64(cols))
+		return gorgonia.Nodes{dw, dx}, err
+	}
+	return Apply(Description{Kernel: d.Kernel, Out: s, Ints: d.Ints, Host: host(s.DType, mulColumnsFirst[float32], mulColumnsFirst[float64])},
+		[]bool{true, true}, gradient, w, x)
+}
+
+func mulColumns[T device.Float](c *device.Call) error {
+	cols := int(c.Ints[1])
+	x, w, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	for i := range y {
+		y[i] = x[i] * w[i%cols]
+	}
+	return nil
+}
+
+func mulColumnsFirst[T device.Float](c *device.Call) error {
+	cols := int(c.Ints[1])
+	w, x, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	for i := range y {
+		y[i] = x[i] * w[i%cols]
+	}
+	return nil
+}

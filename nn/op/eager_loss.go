@@ -1,0 +1,221 @@
+package op
+
+import (
+	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// LogSoftmax is x − log Σ exp x over the last dimension.
+//
+// Kernels (Ints: rows, V):
+//
+//	aten._log_softmax                x      → y
+//	aten._log_softmax_backward_data  dy, y  → dx = dy − exp(y)·Σ dy
+//
+// out is the element type of the result: under autocast the logits are
+// bfloat16 and the result float32.
+func LogSoftmax(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("log_softmax", x)
+	if err != nil {
+		return nil, err
+	}
+	d := Description{
+		Kernel: "aten._log_softmax",
+		Out:    s,
+		Ints:   []int64{int64(rows), int64(cols)},
+		Host:   host(s.DType, logSoftmax[float32], logSoftmax[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := d
+		g.Kernel = "aten._log_softmax_backward_data"
+		g.Host = host(s.DType, logSoftmaxGradient[float32], logSoftmaxGradient[float64])
+		dx, err := Apply(g, nil, nil, dy, y)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(d, []bool{true}, gradient, x)
+}
+
+func logSoftmax[T device.Float](c *device.Call) error {
+	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
+	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			x, y := x[r*cols:(r+1)*cols], y[r*cols:(r+1)*cols]
+			lse := logSumExp(x)
+			for i, v := range x {
+				y[i] = T(float64(v) - lse)
+			}
+		}
+	})
+	return nil
+}
+
+func logSoftmaxGradient[T device.Float](c *device.Call) error {
+	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	dy, y, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			dy, y, dx := dy[r*cols:(r+1)*cols], y[r*cols:(r+1)*cols], dx[r*cols:(r+1)*cols]
+			total := sum(dy)
+			for i, g := range dy {
+				dx[i] = T(float64(g) - math.Exp(float64(y[i]))*total)
+			}
+		}
+	})
+	return nil
+}
+
+// NLLLoss is the mean of −logp[target] over the rows whose target is not
+// ignore: logp is (…, V), targets is int64 with an element a row.
+//
+// Kernels (Ints: rows, V, ignore; weight is the number of counted rows):
+//
+//	aten.nll_loss_forward   logp, targets          → loss, weight
+//	aten.nll_loss_backward  logp, targets, dloss, weight → dlogp
+func NLLLoss(logp, targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("nll_loss", logp)
+	if err != nil {
+		return nil, err
+	}
+	if ts, err := SpecOf(targets); err != nil || ts.DType != device.Int64 || ts.Elements() != int64(rows) {
+		return nil, fmt.Errorf("nll_loss: targets %v %v do not go with %d rows: expected int64", targets.Dtype(), targets.Shape(), rows)
+	}
+	scalar := device.Spec{DType: s.DType}
+	d := Description{
+		Kernel: "aten.nll_loss_forward",
+		Out:    scalar,
+		Extras: []device.Spec{scalar},
+		Ints:   []int64{int64(rows), int64(cols), int64(ignore)},
+		Host:   host(s.DType, nllLoss[float32], nllLoss[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := Description{
+			Kernel: "aten.nll_loss_backward",
+			Out:    s,
+			Uses:   []Use{{out, 0}},
+			Ints:   d.Ints,
+			Host:   host(s.DType, nllLossGradient[float32], nllLossGradient[float64]),
+		}
+		dx, err := Apply(g, nil, nil, in[0], in[1], grad)
+		return gorgonia.Nodes{dx, nil}, err
+	}
+	return Apply(d, []bool{true, false}, gradient, logp, targets)
+}
+
+func nllLoss[T device.Float](c *device.Call) error {
+	cols, ignore := int(c.Ints[1]), c.Ints[2]
+	logp, loss, weight := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
+	var total float64
+	counted := 0
+	for n, t := range c.In[1].Int64s() {
+		if t == ignore {
+			continue
+		}
+		if t < 0 || t >= int64(cols) {
+			return fmt.Errorf("target %d in row %d is outside the vocabulary of %d (ignored: %d)", t, n, cols, ignore)
+		}
+		total -= float64(logp[n*cols+int(t)])
+		counted++
+	}
+	loss[0], weight[0] = T(total/float64(counted)), T(counted)
+	return nil
+}
+
+func nllLossGradient[T device.Float](c *device.Call) error {
+	cols, ignore := int(c.Ints[1]), c.Ints[2]
+	grad, weight, dx := device.Floats[T](c.In[2])[0], device.Floats[T](c.In[3])[0], device.Floats[T](c.Out[0])
+	clear(dx)
+	for n, t := range c.In[1].Int64s() {
+		if t != ignore {
+			dx[n*cols+int(t)] = -grad / max(weight, 1)
+		}
+	}
+	return nil
+}
+
+// PaddedLabels is the targets (B, T), int64, behind a column of ignore: what
+// the causal language models of transformers make of labels, which they shift
+// themselves. Here the targets are those of the positions already.
+//
+// Kernel (Ints: B, T, ignore): aten.constant_pad_nd targets → (B, T+1).
+func PaddedLabels(targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
+	s, err := SpecOf(targets)
+	if err != nil {
+		return nil, err
+	}
+	if s.DType != device.Int64 || len(s.Shape) != 2 {
+		return nil, fmt.Errorf("labels are %v, expected int64 (batch, tokens)", s)
+	}
+	b, t := s.Shape[0], s.Shape[1]
+	return Apply(Description{
+		Kernel: "aten.constant_pad_nd",
+		Out:    device.Spec{DType: device.Int64, Shape: []int{b, t + 1}},
+		Ints:   []int64{int64(b), int64(t), int64(ignore)},
+		Host: func(c *device.Call) error {
+			b, t := int(c.Ints[0]), int(c.Ints[1])
+			x, y := c.In[0].Int64s(), c.Out[0].Int64s()
+			for r := range b {
+				y[r*(t+1)] = c.Ints[2]
+				copy(y[r*(t+1)+1:], x[r*t:(r+1)*t])
+			}
+			return nil
+		},
+	}, nil, nil, targets)
+}
+
+// ShiftedLabels is PaddedLabels' result without its first column, (B·T).
+//
+// Kernel (Ints: B, T): aten.contiguous padded → targets.
+func ShiftedLabels(padded *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := SpecOf(padded)
+	if err != nil {
+		return nil, err
+	}
+	b, t := s.Shape[0], s.Shape[1]-1
+	return Apply(Description{
+		Kernel: "aten.contiguous",
+		Out:    device.Spec{DType: device.Int64, Shape: []int{b * t}},
+		Ints:   []int64{int64(b), int64(t)},
+		Host: func(c *device.Call) error {
+			b, t := int(c.Ints[0]), int(c.Ints[1])
+			x, y := c.In[0].Int64s(), c.Out[0].Int64s()
+			for r := range b {
+				copy(y[r*t:(r+1)*t], x[r*(t+1)+1:])
+			}
+			return nil
+		},
+	}, nil, nil, padded)
+}
+
+// EagerMean is Mean with the buffers of PyTorch's reduction.
+func EagerMean(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, fmt.Errorf("mean: %w", err)
+	}
+	if s.Elements() == 0 {
+		return nil, fmt.Errorf("mean: x %v has no elements", s)
+	}
+	m := (&memoryScript{}).result(0)
+	if buffer, semaphores := wholeSumBuffers(s.Elements(), statistics(s.DType).Size()); buffer > 0 {
+		m.passing(buffer, semaphores)
+	}
+	d := Description{
+		Kernel: "aten.mean",
+		Out:    device.Spec{DType: s.DType},
+		Ints:   []int64{s.Elements()},
+		Memory: m.steps,
+		Host:   host(s.DType, meanForward[float32], meanForward[float64]),
+	}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		g := Description{Kernel: "aten.div", Out: s, Ints: d.Ints,
+			Host: host(s.DType, meanGradient[float32], meanGradient[float64])}
+		dx, err := Apply(g, nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(d, []bool{true}, gradient, x)
+}

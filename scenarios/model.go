@@ -1,0 +1,111 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// smallPreset is a model that trains in a fraction of a second on any machine
+// and still has the documents' peaks where they are.
+const smallPreset = "small"
+
+// Bounds of what is asked for on the command line: far beyond use, and small
+// enough that no size overflows.
+const (
+	maxBatch = 1 << 16
+	maxSteps = 1000
+)
+
+// modelFlags choose a scenario's model, and are followed by its sequence
+// length.
+func modelFlags(preset string, tokens, smallTokens int) []Flag {
+	return []Flag{
+		{Name: "preset", Default: preset, Small: smallPreset,
+			Usage: "a model by name: " + strings.Join(nn.Presets(), ", ") + ", or small (gpt-char with 2 layers of width 128)"},
+		{Name: "config", Default: "", Usage: "a model's config.json, ours or Hugging Face's, in place of a preset"},
+		{Name: "seq", Default: tokens, Small: smallTokens, Usage: "tokens of a sequence; a shorter context of the model shortens the default"},
+	}
+}
+
+// chosenModel is a model and what a row of its batches is.
+type chosenModel struct {
+	Name    string
+	Config  nn.Config
+	Tokens  int // 0 for dense nets
+	Context int
+}
+
+// model is the model that modelFlags choose.
+func (v Values) model() (chosenModel, error) {
+	file, preset := v.text("config"), v.text("preset")
+	m := chosenModel{Name: preset}
+	var err error
+	switch {
+	case file != "" && v.Given("preset"):
+		return m, errors.New("--preset and --config: give one of them")
+	case file != "":
+		m.Name = file
+		if m.Config, err = nn.ReadConfig(file); err != nil {
+			return m, fmt.Errorf("--config: %w", err)
+		}
+	case preset == smallPreset:
+		if m.Config, err = nn.Preset("gpt-char"); err == nil {
+			m.Config, err = nn.Resize(m.Config, 2, 128, 4)
+		}
+	default:
+		m.Config, err = nn.Preset(preset)
+	}
+	if err != nil {
+		return m, fmt.Errorf("--preset: %w", err)
+	}
+	context, _, features, err := nn.Sizes(m.Config)
+	if err != nil {
+		return m, err
+	}
+	m.Context = context
+	if features > 0 {
+		if v.Given("seq") {
+			return m, errors.New("--seq: a dense net takes no sequences")
+		}
+		return m, nil
+	}
+	m.Tokens = v.number("seq")
+	if !v.Given("seq") {
+		m.Tokens = min(m.Tokens, context)
+	}
+	if m.Tokens < 1 || m.Tokens > context {
+		return m, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", m.Tokens, context, context)
+	}
+	return m, nil
+}
+
+// rowTokens is the number of tokens of a row; a row of a dense net counts as
+// one.
+func (m chosenModel) rowTokens() int64 { return int64(max(m.Tokens, 1)) }
+
+// training are the settings of a training of the model on random data.
+func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps int) (train.Settings, error) {
+	lr, err := optim.DefaultLearningRate(optimizer)
+	if err != nil {
+		return train.Settings{}, fmt.Errorf("--optimizer: %w", err)
+	}
+	kind := "random-tokens"
+	if m.Tokens == 0 {
+		kind = "teacher"
+	}
+	s := train.Settings{Model: m.Config, Data: train.DataSettings{Kind: kind}, Loss: loss, Steps: steps, Batch: batch,
+		Accumulate: 1, Tokens: m.Tokens, Optimizer: optimizer, Schedule: optim.Schedule{LR: lr}, Seed: 1,
+		DType: device.Float32.String()}
+	return s, s.Validate()
+}
+
+// optimizerFlag chooses an optimizer.
+func optimizerFlag() Flag {
+	return Flag{Name: "optimizer", Default: "adamw", Usage: strings.Join(optim.Names(), ", ")}
+}

@@ -1,0 +1,147 @@
+package scenarios
+
+import (
+	"context"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+func peakShiftScenario() Scenario {
+	return Scenario{
+		Name:  "peak-shift",
+		Title: "Training a language model at a large and a small batch: the peak moves from activations to the optimizer step",
+		Claims: []Claim{
+			{"D1.5", "Three training steps give three peaks of similar shape."},
+			{"D1.6", "Parameters stay; activations grow to their maximum at the loss; backward makes gradients while activations go; the first optimizer step creates the state, every step makes temporaries; then gradients and temporaries go and the state stays."},
+			{"D1.7", "At batch 16 the activations are the peak, at batch 2 the optimizer step: parameters + optimizer state + max(gradients + optimizer temporaries, activations)."},
+			{"D1.8", "Parameters take N × P bytes, AdamW's state 2 × N × P."},
+		},
+		Flags: append(modelFlags("qwen2.5-1.5b", 256, 32),
+			Flag{Name: "batches", Default: []int{16, 2}, Usage: "batch sizes to train at, the first of them large and the last small"},
+			Flag{Name: "steps", Default: 3, Usage: "training steps at each batch size"},
+			Flag{Name: "table", Default: 64, Usage: "compare the formula at every batch size from 1 to this; 0 for none"},
+			optimizerFlag(), workspaceFlag()),
+		Run: runPeakShift,
+	}
+}
+
+// PeakShiftSettings are the resolved settings of peak-shift.
+type PeakShiftSettings struct {
+	Preset         string `json:"preset"`
+	Batches        []int  `json:"batches"`
+	Steps          int    `json:"steps"`
+	Table          int    `json:"table"`
+	Optimizer      string `json:"optimizer"`
+	WorkspaceBytes int64  `json:"workspace_bytes"`
+	Training       any    `json:"training"` // of the first batch size
+	model          chosenModel
+	first          train.Settings
+}
+
+// PeakShiftResults is what peak-shift found beside its runs.
+type PeakShiftResults struct {
+	// Formula compares the document's formula with what was allocated.
+	Formula []FormulaRow `json:"formula"`
+	// PredictedCrossing and Crossing are the least batch sizes from which on
+	// activations are the peak: by the formula, and as allocated; nil when no
+	// batch size of the table is.
+	PredictedCrossing *int `json:"predicted_crossing"`
+	Crossing          *int `json:"crossing"`
+	// PyTorch compares with PyTorch's own figures where there are any.
+	PyTorch []PyTorchComparison `json:"pytorch,omitempty"`
+}
+
+func peakShiftSettings(v Values) (PeakShiftSettings, error) {
+	s := PeakShiftSettings{Optimizer: v.text("optimizer")}
+	var err error
+	if s.model, err = v.model(); err != nil {
+		return s, err
+	}
+	s.Preset = s.model.Name
+	if s.Batches, err = v.allWithin("batches", 1, maxBatch); err != nil {
+		return s, err
+	}
+	if s.Steps, err = v.within("steps", 2, maxSteps); err != nil {
+		return s, err
+	}
+	if s.Table, err = v.within("table", 0, 1024); err != nil {
+		return s, err
+	}
+	if s.WorkspaceBytes, err = v.workspace(); err != nil {
+		return s, err
+	}
+	s.first, err = s.model.training(s.Optimizer, train.MeanOutput, s.Batches[0], s.Steps)
+	s.Training = s.first
+	return s, err
+}
+
+func runPeakShift(ctx context.Context, o Options) (*Outcome, error) {
+	set, err := peakShiftSettings(o.Values)
+	if err != nil {
+		return nil, err
+	}
+	results := &PeakShiftResults{}
+	out := &Outcome{Report: &report.Report{Scenario: "peak-shift", Settings: set, Results: results}}
+	var p prose
+	var runs []*trained
+	for _, batch := range set.Batches {
+		s := set.first
+		s.Batch = batch
+		r, err := o.train(ctx, out, job{name: batchName(batch), settings: s, workspace: set.WorkspaceBytes})
+		if err != nil {
+			return out, err
+		}
+		runs = append(runs, r)
+		peakShiftChecks(checker{out, o.basis(), r.name}, r)
+		peakShiftStory(&p, r)
+	}
+	peakShiftMove(&p, runs)
+	comparePyTorch(checker{out, o.basis(), ""}, &p, results, set, runs)
+	if set.Table > 0 {
+		if err := formulaTable(ctx, o, set, results); err != nil {
+			return out, err
+		}
+		explainFormula(&p, results, set)
+	}
+	out.Explanation = p.lines
+	return out, nil
+}
+
+// isActivation says whether a phase's peak is the activations': that of
+// forward or backward.
+func isActivation(phase string) bool {
+	return phaseOf(phase) == "forward" || phaseOf(phase) == "backward"
+}
+
+// predicted is the side of the document's formula that is the greater.
+func predicted(gradients, temporaries, activations int64) string {
+	if activations > gradients+temporaries {
+		return "forward or backward"
+	}
+	return "optimizer step"
+}
+
+// sideOf is the side of the formula that a phase belongs to.
+func sideOf(phase string) string {
+	if isActivation(phase) {
+		return "forward or backward"
+	}
+	return "optimizer step"
+}
+
+// biggest lists the categories of a state, the largest first.
+func biggest(c instrument.ByCategory) []instrument.Category {
+	var list []instrument.Category
+	for _, k := range instrument.Categories() {
+		if c[k] > 0 {
+			at := len(list)
+			for at > 0 && c[list[at-1]] < c[k] {
+				at--
+			}
+			list = append(list[:at], append([]instrument.Category{k}, list[at:]...)...)
+		}
+	}
+	return list
+}

@@ -1,0 +1,133 @@
+package scenarios
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+func batchName(batch int) string { return fmt.Sprintf("batch-%d", batch) }
+
+// similar is by how much the peaks of two steps may differ and still be called
+// of similar size.
+const similar = 0.01
+
+// peakShiftChecks compares a training with what the tutorial says of it. All
+// bytes are those asked for, which is what formulas speak of; the allocator
+// rounds each block up.
+func peakShiftChecks(c checker, r *trained) {
+	n := 4 * r.parameters // N × P with P = 4 bytes
+	last := len(r.steps) - 1
+	at := func(step int, phase string) *span { return spanOf(r.spans, step, phase) }
+	var built int64
+	if m := at(instrument.NoStep, "model"); m != nil {
+		built = m.end.byCategory[instrument.Parameter]
+	}
+	c.bytes("parameters", "D1.8", fmt.Sprintf("Parameters take N × P bytes: %s × 4", grouped(r.parameters)), n, built)
+
+	forward, backward, optim, zero := at(last, "forward"), at(last, "backward"), at(last, "optim"), at(last, "zero")
+	first := at(0, "optim")
+	if forward == nil || backward == nil || optim == nil || zero == nil || first == nil {
+		c.that("phases", "D1.6", "A step is forward, backward, optimizer step and zeroing of gradients", "four phases", nil, false)
+		return
+	}
+	state := stateBytes(r.settings.Optimizer, r)
+	if state >= 0 {
+		c.bytes("state", "D1.8", fmt.Sprintf("After step 1 the state of %s takes %s", r.settings.Optimizer, stateFormula(r.settings.Optimizer)),
+			state, first.end.byCategory[instrument.OptimizerState])
+	}
+	c.that("state appears once", "D1.6", "There is no optimizer state before the first step's update, and it is the same ever after",
+		fmt.Sprintf("0, then %d bytes", r.state),
+		fmt.Sprintf("%d, then %d bytes", first.start.byCategory[instrument.OptimizerState], zero.end.byCategory[instrument.OptimizerState]),
+		first.start.byCategory[instrument.OptimizerState] == 0 && zero.end.byCategory[instrument.OptimizerState] == r.state)
+	highest := max(forward.most[instrument.Activation], backward.most[instrument.Activation])
+	c.bytes("activations at the loss", "D1.6", "Activations are at their maximum when the loss is computed, at the end of forward",
+		highest, forward.end.byCategory[instrument.Activation])
+	c.bytes("gradients", "D1.6", "Backward leaves gradients as large as the parameters", n, backward.end.byCategory[instrument.Gradient])
+	c.that("activations go", "D1.6", "No activation is left when backward ends but the loss itself", "at most 8 bytes",
+		fmt.Sprintf("%d bytes", backward.end.byCategory[instrument.Activation]), backward.end.byCategory[instrument.Activation] <= 8)
+	left := zero.end.byCategory[instrument.Gradient] + zero.end.byCategory[instrument.OptimizerTemporary]
+	c.bytes("gradients and temporaries go", "D1.6", "After zeroing no gradient and no temporary of the optimizer is left", 0, left)
+	c.near("steps alike", "D1.5", "The peaks of the second and of the last step are of similar size",
+		stepPeak(r, 1), stepPeak(r, last), similar)
+
+	activations := forward.end.byCategory[instrument.Activation]
+	temporaries := optim.most[instrument.OptimizerTemporary]
+	peak := r.rec.Peak()
+	want := predicted(n, temporaries, activations)
+	c.that("peak", "D1.7", "The peak lies where parameters + state + max(gradients + temporaries, activations) puts it",
+		want, fmt.Sprintf("%s (%s of step %d)", sideOf(peak.Phase), peak.Phase, peak.Step), want == sideOf(peak.Phase))
+	if r.settings.Optimizer == "adamw" || r.settings.Optimizer == "adam" {
+		sum := optim.peak.byCategory
+		c.bytes("optimizer step", "D1.7", "At its peak the optimizer step holds parameters + state + gradients + one parameter-sized set of temporaries",
+			5*n, sum[instrument.Parameter]+sum[instrument.OptimizerState]+sum[instrument.Gradient]+sum[instrument.OptimizerTemporary])
+	}
+}
+
+// stepPeak is the allocated peak of a step.
+func stepPeak(r *trained, step int) int64 {
+	var most int64
+	for i := range r.spans {
+		if r.spans[i].Step == step {
+			most = max(most, r.spans[i].Peak.AllocatedBytes)
+		}
+	}
+	return most
+}
+
+// peakShiftStory tells a training phase by phase.
+func peakShiftStory(p *prose, r *trained) {
+	peak := r.rec.Peak()
+	p.title("%s, phase by phase (allocated bytes; the first step beside the last)", r.name)
+	last := len(r.steps) - 1
+	rows := [][]string{{"phase", "first: peak", "at its end", "last: peak", "at its end", "at the last one's peak"}}
+	for i := range r.spans {
+		s := &r.spans[i]
+		if s.Step != last {
+			continue
+		}
+		row := []string{s.Name}
+		if f := spanOf(r.spans, 0, s.Name); f != nil {
+			row = append(row, size(f.Peak.AllocatedBytes), size(f.End.AllocatedBytes))
+		} else {
+			row = append(row, "-", "-")
+		}
+		var parts []string
+		for _, k := range biggest(s.Peak.ByCategory) {
+			if part := s.Peak.ByCategory[k]; 200*part > s.Peak.AllocatedBytes {
+				parts = append(parts, fmt.Sprintf("%s %s", strings.ReplaceAll(k.String(), "_", " "), size(part)))
+			}
+		}
+		rows = append(rows, append(row, size(s.Peak.AllocatedBytes), size(s.End.AllocatedBytes), strings.Join(parts, ", ")))
+	}
+	p.table(rows)
+	p.say("  The peak is %s, in %s of step %d.", exact(peak.AllocatedBytes), peak.Phase, peak.Step)
+	for _, k := range biggest(peak.ByCategory) {
+		p.say("    %-20s %s", strings.ReplaceAll(k.String(), "_", " "), exact(peak.ByCategory[k]))
+	}
+	if f, l := stepPeak(r, 0), stepPeak(r, last); f != l {
+		p.say("  The first step peaks at %s, the last at %s: the optimizer's state (%s) appears in the first update and is there from then on.",
+			exact(f), exact(l), exact(r.state))
+	}
+}
+
+// peakShiftMove says how the peak moves between batch sizes.
+func peakShiftMove(p *prose, runs []*trained) {
+	if len(runs) < 2 {
+		return
+	}
+	p.title("How the peak moves")
+	for _, r := range runs {
+		peak := r.rec.Peak()
+		forward, optim := r.last("forward"), r.last("optim")
+		if forward == nil || optim == nil {
+			continue
+		}
+		p.say("  %s: activations %s; gradients + optimizer temporaries %s; the peak is in %s (%s).", r.name,
+			exact(forward.end.byCategory[instrument.Activation]),
+			exact(optim.peak.byCategory[instrument.Gradient]+optim.most[instrument.OptimizerTemporary]),
+			peak.Phase, exact(peak.AllocatedBytes))
+	}
+	p.say("  Activations grow with the batch; gradients and temporaries do not: they are as large as the parameters whatever the batch.")
+}

@@ -1,0 +1,145 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+// FormulaRow compares the document's formula with what is allocated at one
+// batch size. All bytes are calculated.
+type FormulaRow struct {
+	Batch int `json:"batch"`
+	// The terms of the formula, in bytes.
+	ParameterBytes  int64 `json:"parameter_bytes"`
+	StateBytes      int64 `json:"state_bytes"`
+	GradientBytes   int64 `json:"gradient_bytes"`
+	TemporaryBytes  int64 `json:"optimizer_temporary_bytes"`
+	ActivationBytes int64 `json:"activation_bytes"` // what forward keeps for backward
+	// HookBytes is what forward hooks on every module count instead: the
+	// elements of all outputs.
+	HookBytes int64 `json:"hook_activation_bytes"`
+	// FormulaBytes and HookFormulaBytes are the formula with either.
+	FormulaBytes     int64 `json:"formula_bytes"`
+	HookFormulaBytes int64 `json:"hook_formula_bytes"`
+	// PeakBytes is what was allocated at the peak of a later step, and
+	// PeakPhase the phase it lies in.
+	PeakBytes int64  `json:"peak_bytes"`
+	PeakPhase string `json:"peak_phase"`
+	// At the peak of backward, where the three overlap:
+	BackwardPeakBytes      int64 `json:"backward_peak_bytes"`
+	BackwardGradientBytes  int64 `json:"backward_gradient_bytes"`
+	BackwardTemporaryBytes int64 `json:"backward_temporary_bytes"`
+}
+
+// formulaSteps is how many steps show the steady state: the first makes the
+// optimizer's state, the second is like all later ones.
+const formulaSteps = 2
+
+// formulaTable calculates the peak at every batch size; nothing is estimated
+// from others.
+func formulaTable(ctx context.Context, o Options, set PeakShiftSettings, results *PeakShiftResults) error {
+	meta := o.onMeta()
+	rows := make([]FormulaRow, set.Table)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range rows {
+		group.Go(func() (err error) {
+			s := set.first
+			s.Batch, s.Steps = i+1, formulaSteps
+			rows[i], err = meta.formulaRow(ctx, job{name: batchName(s.Batch), settings: s, workspace: set.WorkspaceBytes, quiet: true})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i := range rows {
+		row := &rows[i]
+		if results.PredictedCrossing == nil && row.ActivationBytes > row.GradientBytes+row.TemporaryBytes {
+			results.PredictedCrossing = &row.Batch
+		}
+		if results.Crossing == nil && isActivation(row.PeakPhase) {
+			results.Crossing = &row.Batch
+		}
+	}
+	results.Formula = rows
+	return nil
+}
+
+func (o Options) formulaRow(ctx context.Context, j job) (FormulaRow, error) {
+	r, err := o.train(ctx, &Outcome{}, j)
+	if err != nil {
+		return FormulaRow{}, err
+	}
+	last := len(r.steps) - 1
+	forward, backward, optim := r.last("forward"), r.last("backward"), r.last("optim")
+	row := FormulaRow{Batch: j.settings.Batch,
+		ParameterBytes:  forward.end.byCategory[instrument.Parameter],
+		StateBytes:      forward.end.byCategory[instrument.OptimizerState],
+		GradientBytes:   optim.start.byCategory[instrument.Gradient],
+		TemporaryBytes:  optim.most[instrument.OptimizerTemporary],
+		ActivationBytes: forward.end.byCategory[instrument.Activation],
+		HookBytes:       outputElements(r.plan) * elementBytes,
+		PeakBytes:       stepPeak(r, last),
+
+		BackwardPeakBytes:      backward.Peak.AllocatedBytes,
+		BackwardGradientBytes:  backward.Peak.ByCategory[instrument.Gradient],
+		BackwardTemporaryBytes: backward.Peak.ByCategory[instrument.Temporary],
+	}
+	for _, s := range []*span{forward, backward, optim} {
+		if s.Peak.AllocatedBytes == row.PeakBytes {
+			row.PeakPhase = s.Name
+			break
+		}
+	}
+	fixed := row.ParameterBytes + row.StateBytes
+	row.FormulaBytes = fixed + max(row.GradientBytes+row.TemporaryBytes, row.ActivationBytes)
+	row.HookFormulaBytes = fixed + max(row.GradientBytes+row.TemporaryBytes, row.HookBytes)
+	return row, nil
+}
+
+func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) {
+	rows := [][]string{{"batch", "activations", "gradients + temporaries", "formula", "with hooks", "allocated", "in", "more than formula"}}
+	var worst FormulaRow
+	for _, r := range results.Formula {
+		if math.Abs(float64(r.PeakBytes-r.FormulaBytes)) > math.Abs(float64(worst.PeakBytes-worst.FormulaBytes)) {
+			worst = r
+		}
+		shown := r.Batch&(r.Batch-1) == 0 || r.Batch == set.Table
+		for _, crossing := range []*int{results.PredictedCrossing, results.Crossing} {
+			shown = shown || crossing != nil && (r.Batch == *crossing || r.Batch == *crossing-1)
+		}
+		if !shown {
+			continue
+		}
+		rows = append(rows, []string{fmt.Sprint(r.Batch), size(r.ActivationBytes), size(r.GradientBytes + r.TemporaryBytes),
+			size(r.FormulaBytes), size(r.HookFormulaBytes), size(r.PeakBytes), r.PeakPhase,
+			fmt.Sprintf("%s (%s)", size(r.PeakBytes-r.FormulaBytes), percent(r.PeakBytes-r.FormulaBytes, r.FormulaBytes))})
+	}
+	p.title("The formula, parameters + optimizer state + max(gradients + optimizer temporaries, activations), at batch 1 to %d", set.Table)
+	p.say("  (calculated for every batch size; report.json has all of them; \"with hooks\" takes for activations what forward hooks count)")
+	p.table(rows)
+	crossing := func(n *int) string {
+		if n == nil {
+			return fmt.Sprintf("at no batch size up to %d", set.Table)
+		}
+		return fmt.Sprintf("from batch %d on", *n)
+	}
+	p.say("  Activations are the larger side of the formula %s; the peak lies in forward or backward %s.",
+		crossing(results.PredictedCrossing), crossing(results.Crossing))
+	if worst.Batch > 0 {
+		p.say("  The formula is off most at batch %d, by %s. The true peak can lie in backward, where it has no term for the overlap:",
+			worst.Batch, exact(worst.PeakBytes-worst.FormulaBytes))
+		p.say("  at that peak there are %s of gradients and %s of temporaries (the gradient of the logits among them) beside the activations.",
+			exact(worst.BackwardGradientBytes), exact(worst.BackwardTemporaryBytes))
+	}
+}
+
+// elementBytes is the size of a float32.
+const elementBytes = 4

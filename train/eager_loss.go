@@ -1,0 +1,66 @@
+package train
+
+import (
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// eagerLoss is the mean cross-entropy of logits against targets or, without
+// targets, the mean of the logits, by the operations that PyTorch runs.
+func eagerLoss(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia.Node, error) {
+	var loss *gorgonia.Node
+	var err error
+	if targets == nil {
+		loss, err = op.EagerMean(logits)
+	} else {
+		loss, err = eagerCrossEntropy(b, logits, targets)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.EndForward(loss)
+	return loss, nil
+}
+
+func eagerCrossEntropy(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia.Node, error) {
+	held := []*gorgonia.Node{logits}
+	shifts := nn.ShiftsLabels(b.Root())
+	var err error
+	x := logits
+	if s, err := op.SpecOf(x); err != nil {
+		return nil, err
+	} else if shifts && s.DType == device.BFloat16 {
+		if x, err = op.Cast(x, device.Float32, b.Serial()); err != nil {
+			return nil, err
+		}
+		held = append(held, x)
+	}
+	if shifts {
+		padded, err := op.PaddedLabels(targets, ignoreIndex)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, padded)
+		if targets, err = op.ShiftedLabels(padded); err != nil {
+			return nil, err
+		}
+	}
+	if x, err = op.LogSoftmax(x); err != nil {
+		return nil, err
+	}
+	if b.Options().Autocast {
+		// Autocast computes the loss itself in float32.
+		if x, err = op.Cast(x, device.Float32, b.Serial()); err != nil {
+			return nil, err
+		}
+	}
+	loss, err := op.NLLLoss(x, targets, ignoreIndex)
+	if err != nil {
+		return nil, err
+	}
+	b.KeepUntil(loss, held...)
+	return loss, nil
+}

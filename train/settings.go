@@ -1,0 +1,90 @@
+package train
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+)
+
+// Settings is everything that decides a training, resolved. It is printed at
+// the start, saved with the weights, and with equal settings, data and device
+// two trainings are equal to the bit.
+type Settings struct {
+	Model nn.Config    `json:"model"`
+	Data  DataSettings `json:"data"`
+	Loss  Loss         `json:"loss"`
+	Steps int          `json:"steps"`
+	// Batch is the rows of a micro-batch; a step sees Batch × Accumulate rows.
+	Batch      int `json:"batch"`
+	Accumulate int `json:"accumulate"`
+	// Tokens is the length of the sequences; 0 for dense nets.
+	Tokens                int            `json:"tokens,omitempty"`
+	Optimizer             string         `json:"optimizer"`
+	OptimizerOptions      optim.Options  `json:"optimizer_options"`
+	Schedule              optim.Schedule `json:"schedule"`
+	ClipNorm              float64        `json:"clip_norm,omitempty"` // 0: no clipping
+	GradientCheckpointing bool           `json:"gradient_checkpointing"`
+	// Dropout replaces the model's own probabilities when it is above 0.
+	Dropout float64 `json:"dropout,omitempty"`
+	Seed    uint64  `json:"seed"`
+	// EvaluateEvery and EvaluateBatches say after how many steps the validation
+	// loss is measured and over how many batches; 0: never, all.
+	EvaluateEvery   int    `json:"evaluate_every,omitempty"`
+	EvaluateBatches int    `json:"evaluate_batches,omitempty"`
+	DType           string `json:"dtype"`
+}
+
+// Validate finds what cannot be trained.
+func (s *Settings) Validate() error {
+	positive := func(name string, n, most int) error {
+		if n < 1 || n > most {
+			return fmt.Errorf("%s %d: it must be from 1 to %d", name, n, most)
+		}
+		return nil
+	}
+	for _, err := range []error{
+		positive("steps", s.Steps, math.MaxInt32),
+		positive("batch", s.Batch, 1<<24),
+		positive("accumulate", s.Accumulate, 1<<20),
+		s.Schedule.Validate(),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if s.ClipNorm < 0 || math.IsNaN(s.ClipNorm) || math.IsInf(s.ClipNorm, 0) {
+		return fmt.Errorf("clip norm %v: it must be 0 (no clipping) or above", s.ClipNorm)
+	}
+	if !(s.Dropout >= 0 && s.Dropout < 1) {
+		return fmt.Errorf("dropout %v: it must be from 0 up to, but not including, 1", s.Dropout)
+	}
+	if _, err := s.dtype(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// dtype is the element type of parameters and activations.
+func (s *Settings) dtype() (device.DType, error) {
+	for _, d := range []device.DType{device.Float32, device.Float64} {
+		if s.DType == d.String() {
+			return d, nil
+		}
+	}
+	return 0, fmt.Errorf("dtype %q: it is float32 or float64", s.DType)
+}
+
+// rate is the learning rate of a step.
+func (s *Settings) rate(step int) float64 { return s.Schedule.At(step) }
+
+// ApplyDropout sets the probability of every dropout of a model.
+func ApplyDropout(model nn.Module, p float64) {
+	nn.Walk(model, func(_ string, m nn.Module) {
+		if d, ok := m.(*nn.Dropout); ok {
+			d.P = p
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/nn"
+)
+
+// DataSettings says what a model is trained on.
+type DataSettings struct {
+	// Kind is text, random-tokens, digits or teacher; see package data.
+	Kind string `json:"kind"`
+	// Path is the text's file.
+	Path string `json:"path,omitempty"`
+	// Bytes takes the text as bytes instead of characters.
+	Bytes bool `json:"bytes,omitempty"`
+	// Validation is the part of the text that is held out; 0 is 0.1.
+	Validation float64 `json:"validation,omitempty"`
+	// Vocabulary is that of the text.
+	Vocabulary *data.Vocabulary `json:"vocabulary,omitempty"`
+}
+
+// Sources are the batches of a training.
+type Sources struct {
+	Train data.Source
+	// Validation is nil where there is nothing held out.
+	Validation data.Source
+	// Text is the text behind the batches, or nil.
+	Text *data.Text
+}
+
+// OpenSources makes the batches that settings ask for. The text is read if it
+// is not given; its vocabulary becomes part of the settings.
+func (s *Settings) OpenSources(text *data.Text) (Sources, error) {
+	switch s.Data.Kind {
+	case "text":
+		return s.textSources(text)
+	case "random-tokens":
+		v, err := s.vocabulary()
+		if err != nil {
+			return Sources{}, err
+		}
+		src, err := data.RandomTokens(v, s.Batch, s.Tokens, s.Seed)
+		return Sources{Train: src}, err
+	case "digits":
+		t, err := data.Digits(data.DigitsOptions{Seed: s.Seed, Split: data.Train, Batch: s.Batch})
+		if err != nil {
+			return Sources{}, err
+		}
+		v, err := data.Digits(data.DigitsOptions{Seed: s.Seed, Split: data.Validation, Batch: s.Batch, Samples: digitsHeldOut})
+		return Sources{Train: t, Validation: v}, err
+	case "teacher":
+		dims, err := mlpDims(s.Model)
+		if err != nil {
+			return Sources{}, err
+		}
+		o := data.TeacherOptions{Seed: s.Seed, Batch: s.Batch, Features: dims[0], Outputs: dims[len(dims)-1]}
+		t, err := data.Teacher(o)
+		if err != nil {
+			return Sources{}, err
+		}
+		o.Split, o.Samples = data.Validation, digitsHeldOut
+		v, err := data.Teacher(o)
+		return Sources{Train: t, Validation: v}, err
+	}
+	return Sources{}, fmt.Errorf("data %q is not known: text, random-tokens, digits or teacher", s.Data.Kind)
+}
+
+// digitsHeldOut is how many held-out samples of a generated set are looked at.
+const digitsHeldOut = 5000
+
+// LoadText reads the settings' text, with their vocabulary if they have one.
+func (s *Settings) LoadText() (*data.Text, error) {
+	o := data.TextOptions{Vocabulary: s.Data.Vocabulary, Validation: s.Data.Validation}
+	if s.Data.Bytes && o.Vocabulary == nil {
+		o.Vocabulary = data.Bytes()
+	}
+	return data.LoadText(s.Data.Path, o)
+}
+
+func (s *Settings) textSources(text *data.Text) (Sources, error) {
+	if text == nil {
+		var err error
+		if text, err = s.LoadText(); err != nil {
+			return Sources{}, err
+		}
+	}
+	s.Data.Vocabulary = text.Vocabulary
+	size, err := s.vocabulary()
+	if err != nil {
+		return Sources{}, err
+	}
+	if n := text.Vocabulary.Size(); n > size {
+		return Sources{}, fmt.Errorf("the text has %d different tokens, the model's vocabulary %d: use a model with vocab_size %d or more", n, size, n)
+	}
+	t, err := text.Windows(data.Train, s.Batch, s.Tokens, s.Seed)
+	if err != nil {
+		return Sources{}, err
+	}
+	v, err := text.Sequential(data.Validation, s.Batch, s.Tokens)
+	if err != nil {
+		return Sources{}, err
+	}
+	return Sources{Train: t, Validation: v, Text: text}, nil
+}
+
+// vocabulary is the model's number of tokens.
+func (s *Settings) vocabulary() (int, error) {
+	_, vocabulary, _, err := nn.Sizes(s.Model)
+	return vocabulary, err
+}
+
+func mlpDims(c nn.Config) ([]int, error) {
+	m, err := nn.New(c)
+	if err != nil {
+		return nil, err
+	}
+	mlp, ok := m.(*nn.MLP)
+	if !ok {
+		return nil, fmt.Errorf("a model of type %s takes tokens, not features", c.Type())
+	}
+	return mlp.Dims, nil
+}

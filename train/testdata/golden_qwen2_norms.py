@@ -1,0 +1,63 @@
+"""Makes golden_qwen2_float64.safetensors: the training of golden_qwen2 with RMSNorm in float64.
+
+Transformers computes RMSNorm in float32 even in a float64 model, so golden_qwen2 carries roundings of 6e-8. This script
+runs the same ten steps with a norm that keeps the model's element type, and writes what it computed under the same names.
+
+    python3 golden_qwen2_norms.py golden_qwen2.safetensors golden_qwen2_config.json golden_qwen2_float64.safetensors
+"""
+
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2 import modeling_qwen2
+
+source, config, target = sys.argv[1:]
+
+
+def forward(self, x):
+    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+
+original = modeling_qwen2.Qwen2RMSNorm.forward
+
+
+def run(norm):
+    modeling_qwen2.Qwen2RMSNorm.forward = norm
+    golden = load_file(source)
+    c = json.load(open(config))
+    c.pop("dtype", None)
+    torch.set_default_dtype(torch.float64)
+    model = Qwen2ForCausalLM(Qwen2Config(**c, attn_implementation="sdpa")).double()
+    model.load_state_dict({k.removeprefix("init.m."): v for k, v in golden.items() if k.startswith("init.m.")}, strict=False)
+    model.tie_weights()
+    out = {}
+    opt = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1, betas=(0.9, 0.95))
+    losses, norms = [], []
+    for i, batch in enumerate(golden["data"]):
+        logits = model(batch[:, :-1], use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        loss.backward()
+        if i == 0:
+            for k, p in model.named_parameters():
+                out["grad0.m." + k] = p.grad.clone()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+    for k, p in model.named_parameters():
+        out["final.m." + k] = p.detach().clone()
+    out["loss"] = torch.tensor(losses)
+    out["gradnorm"] = torch.tensor(norms)
+    worst = max((out[k] - golden[k]).abs().max().item() for k in out if k in golden)
+    return out, worst
+
+
+_, worst = run(original)
+print("transformers' norm: largest difference from", source, worst)
+out, worst = run(forward)
+print("float64 norm: largest difference from", source, worst)
+save_file({k: v.contiguous() for k, v in out.items()}, target)

@@ -1,0 +1,286 @@
+package train
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+)
+
+// Trainer is a training on a device: a model, its optimizer and where it
+// stands.
+type Trainer struct {
+	Settings  Settings
+	model     nn.Module
+	session   *Session
+	graph     *Graph
+	plan      *Plan
+	optimizer optim.Optimizer
+	step      int
+	evaluate  *evaluation
+}
+
+// TrainerOptions configure a Trainer beyond what decides its results.
+type TrainerOptions struct {
+	Session SessionOptions
+}
+
+// NewTrainer allocates a model and gives it its initial values. recorder may be
+// nil.
+func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o TrainerOptions) (*Trainer, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	dt, err := s.dtype()
+	if err != nil {
+		return nil, err
+	}
+	model, err := nn.New(s.Model)
+	if err != nil {
+		return nil, err
+	}
+	if s.Dropout > 0 {
+		ApplyDropout(model, s.Dropout)
+	}
+	o.Session.Seed = s.Seed
+	t := &Trainer{Settings: s, model: model, session: NewSession(dev, recorder, o.Session)}
+	if t.graph, err = BuildGraph(model, t.shape(), s.Loss, nn.Options{
+		DType: dt, GradientCheckpointing: s.GradientCheckpointing, Training: true}); err != nil {
+		return nil, err
+	}
+	if t.plan, err = t.graph.Compile(); err != nil {
+		return nil, err
+	}
+	if t.optimizer, err = optim.New(s.Optimizer, s.OptimizerOptions); err != nil {
+		return nil, err
+	}
+	if err := t.session.Measure("model", func() error { return t.session.Materialize(model, dt) }); err != nil {
+		t.session.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Trainer) shape() BatchShape {
+	shape := BatchShape{Rows: t.Settings.Batch, Tokens: t.Settings.Tokens}
+	if shape.Tokens == 0 {
+		_, _, shape.Features, _ = nn.Sizes(t.Settings.Model)
+	}
+	return shape
+}
+
+// Session is the training's session.
+func (t *Trainer) Session() *Session { return t.session }
+
+// Model is the model being trained.
+func (t *Trainer) Model() nn.Module { return t.model }
+
+// Plan is the plan of a micro-batch.
+func (t *Trainer) Plan() *Plan { return t.plan }
+
+// Optimizer is the optimizer with its state.
+func (t *Trainer) Optimizer() optim.Optimizer { return t.optimizer }
+
+// Steps is the number of steps done.
+func (t *Trainer) Steps() int { return t.step }
+
+// Close gives the training's memory back.
+func (t *Trainer) Close() {
+	t.optimizer.Release()
+	t.session.Close()
+}
+
+// StepStats is what a step measured.
+type StepStats struct {
+	Step int `json:"step"` // from 0
+	// Loss is the mean over the step's micro-batches, before the update; nil
+	// where nothing is computed.
+	Loss *float64 `json:"loss"`
+	// GradientNorm is the norm of the whole gradient before clipping; nil
+	// without clipping or where nothing is computed.
+	GradientNorm   *float64 `json:"gradient_norm,omitempty"`
+	LearningRate   float64  `json:"learning_rate"`
+	Rows           int      `json:"rows"`
+	Tokens         int      `json:"tokens,omitempty"`
+	Seconds        float64  `json:"seconds"`
+	AllocatedBytes int64    `json:"allocated_bytes"`
+	ReservedBytes  int64    `json:"reserved_bytes"`
+}
+
+// DivergedError says that a loss is no longer a number.
+type DivergedError struct {
+	Step int
+	Loss float64
+}
+
+// Error names the step.
+func (e *DivergedError) Error() string {
+	return fmt.Sprintf("the loss is %v in step %d: the training has diverged (a lower learning rate, warm-up or gradient clipping can help)", e.Loss, e.Step)
+}
+
+// Step does one training step. next gives the micro-batches one after the
+// other; it may be nil on a device that computes nothing.
+func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
+	began := time.Now()
+	s := t.session
+	stats := StepStats{Step: t.step, LearningRate: t.Settings.rate(t.step)}
+	if s.recorder != nil {
+		s.recorder.Step(t.step)
+		defer s.recorder.EndStep()
+	}
+	var results []*Result
+	defer func() {
+		for _, r := range results {
+			r.Release()
+		}
+	}()
+	for m := range t.Settings.Accumulate {
+		r, err := t.microBatch(m, next)
+		if r != nil {
+			results = append(results, r)
+		}
+		if err != nil {
+			return stats, err
+		}
+	}
+	if t.Settings.ClipNorm > 0 {
+		err := s.Measure("clip", func() error {
+			norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), t.Settings.ClipNorm)
+			if err == nil && t.computes() {
+				stats.GradientNorm = &norm
+			}
+			return err
+		})
+		if err != nil {
+			return stats, err
+		}
+	}
+	if err := s.Measure("optim", func() error { return s.Step(t.optimizer, stats.LearningRate) }); err != nil {
+		return stats, err
+	}
+	if err := s.Measure("zero", func() error { s.ZeroGrad(); return nil }); err != nil {
+		return stats, err
+	}
+	if t.computes() {
+		var loss float64
+		for _, r := range results {
+			v, err := s.Scalar(r.Output(0))
+			if err != nil {
+				return stats, err
+			}
+			loss += v / float64(len(results))
+		}
+		stats.Loss = &loss
+		if s.recorder != nil {
+			s.recorder.Loss(loss)
+		}
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			return stats, &DivergedError{t.step, loss}
+		}
+	}
+	t.step++
+	stats.Rows = t.Settings.Batch * t.Settings.Accumulate
+	stats.Tokens = stats.Rows * t.Settings.Tokens
+	stats.Seconds = time.Since(began).Seconds()
+	memory := s.dev.Allocator().Stats()
+	stats.AllocatedBytes, stats.ReservedBytes = memory.Allocated.Peak, memory.Reserved.Peak
+	return stats, nil
+}
+
+func (t *Trainer) computes() bool { return t.session.dev.Info().Kind != "meta" }
+
+// microBatch runs forward and backward on one micro-batch. The result is
+// returned even on error, so that it can be released.
+func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*Result, error) {
+	s := t.session
+	name := func(phase string) string {
+		if t.Settings.Accumulate > 1 {
+			return fmt.Sprintf("%s.%d", phase, m)
+		}
+		return phase
+	}
+	var batch *data.Batch
+	if next != nil {
+		var err error
+		if batch, err = next(); err != nil {
+			return nil, fmt.Errorf("batch: %w", err)
+		}
+	}
+	inputs, err := t.upload(t.graph, batch)
+	defer func() {
+		for _, v := range inputs {
+			v.Release()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	var r *Result
+	if err := s.Measure(name("forward"), func() (err error) {
+		r, err = s.Forward(t.plan, inputs...)
+		return err
+	}); err != nil {
+		return r, err
+	}
+	return r, s.Measure(name("backward"), func() error {
+		seed, err := s.seedGradient(r, 1/float64(t.Settings.Accumulate))
+		if err != nil {
+			return err
+		}
+		defer seed.Release()
+		return s.Backward(r, seed)
+	})
+}
+
+// upload allocates a graph's inputs and copies a batch to them.
+func (t *Trainer) upload(g *Graph, batch *data.Batch) ([]*Value, error) {
+	var inputs []*Value
+	for i, spec := range g.Specs {
+		var src []byte
+		if batch != nil {
+			if i == 0 {
+				src = batchBytes(batch, spec)
+			} else {
+				src = int32Bytes(batch.Targets)
+			}
+		}
+		v, err := t.session.Input([]string{"batch", "targets"}[i], spec, src)
+		if err != nil {
+			return inputs, err
+		}
+		inputs = append(inputs, v)
+	}
+	return inputs, nil
+}
+
+func batchBytes(b *data.Batch, spec device.Spec) []byte {
+	switch spec.DType {
+	case device.Int32:
+		return int32Bytes(b.Inputs)
+	case device.Float64:
+		out := make([]byte, 0, 8*len(b.Features))
+		for _, v := range b.Features {
+			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(v)))
+		}
+		return out
+	}
+	out := make([]byte, 0, 4*len(b.Features))
+	for _, v := range b.Features {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out
+}
+
+func int32Bytes(v []int32) []byte {
+	out := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		out = binary.LittleEndian.AppendUint32(out, uint32(x))
+	}
+	return out
+}
