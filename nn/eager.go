@@ -201,3 +201,34 @@ func ShiftsLabels(m Module) bool {
 	_, ok := m.(*causalLM)
 	return ok
 }
+
+// Buffers lists the shapes of what a model keeps on the device beside its
+// parameters in PyTorch: the frequencies of rotary positions, twice.
+func Buffers(m Module) [][]int {
+	var shapes [][]int
+	Walk(m, func(_ string, m Module) {
+		if r, ok := m.(*rotaryEmbedding); ok {
+			shape := []int{r.config.HeadDim / 2}
+			shapes = append(shapes, shape, shape)
+		}
+	})
+	return shapes
+}
+
+// TiedHead is the shape of a head's weight that is the embedding's; nil when
+// the head has its own.
+func TiedHead(m Module) []int {
+	l, ok := m.(*causalLM)
+	if !ok {
+		return nil
+	}
+	tied := false
+	Walk(l.model, func(_ string, m Module) {
+		e, ok := m.(*Embedding)
+		tied = tied || ok && e.Weight == l.head.Weight
+	})
+	if !tied {
+		return nil
+	}
+	return l.head.Weight.Shape
+}

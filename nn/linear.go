@@ -4,8 +4,6 @@ import (
 	"math"
 
 	"gorgonia.org/gorgonia"
-
-	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
 // Linear is y = x·Wᵀ + b, with W (Out, In).

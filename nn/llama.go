@@ -240,7 +240,9 @@ func (a *llamaAttention) Forward(b *Builder, in ...*gorgonia.Node) (Output, erro
 	v := c.call("v_proj", a.v, x)
 	q = c.apply(func() (*gorgonia.Node, error) { return op.Rope(q, cos, sin, a.config.Heads) })
 	k = c.apply(func() (*gorgonia.Node, error) { return op.Rope(k, cos, sin, a.config.KVHeads) })
-	h := c.apply(func() (*gorgonia.Node, error) { return op.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{}) })
+	h := c.apply(func() (*gorgonia.Node, error) {
+		return op.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{})
+	})
 	h = c.call("o_proj", a.o, h)
 	return Tuple(h), c.err
 }

@@ -1,0 +1,293 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/optim"
+)
+
+// Precision is the element types of a training.
+type Precision string
+
+// The precisions: everything float32; bfloat16 autocast over float32 weights;
+// everything bfloat16.
+const (
+	FP32 Precision = "fp32"
+	AMP  Precision = "amp"
+	BF16 Precision = "bf16"
+)
+
+// Precisions lists them.
+func Precisions() []Precision { return []Precision{FP32, AMP, BF16} }
+
+// Workload is a training whose memory is to be predicted.
+type Workload struct {
+	Model nn.Config
+	Shape BatchShape
+	Loss  Loss
+	Steps int // 3 when 0: from the second on all are alike but for reserved memory
+	// Accumulate is the number of micro-batches of a step; 1 when 0.
+	Accumulate            int
+	Optimizer             string
+	OptimizerOptions      optim.Options
+	Precision             Precision // FP32 when empty
+	GradientCheckpointing bool
+	// KeepGradients has zero_grad set gradients to zero instead of dropping
+	// them.
+	KeepGradients bool
+	Composition   nn.Composition
+	// Workspaces are what libraries hold before the model is built, in bytes
+	// each. See Profile.
+	Workspaces []int64
+	Allocator  alloc.Config
+}
+
+// Prediction is a predicted training.
+type Prediction struct {
+	Recorder   *instrument.Recorder
+	Parameters int64 // elements
+	Segments   []alloc.Segment
+	// Failed is the out-of-memory error that ended the training, or nil.
+	Failed error
+}
+
+// Predict runs a training on the meta device, in the manner of a plain PyTorch
+// loop:
+//
+//	for step in range(steps):
+//	    x, y = batch()
+//	    loss = model(x, y) / accumulate
+//	    loss.backward()
+//	    ...
+//	    optimizer.step()
+//	    optimizer.zero_grad()
+//
+// in which a variable's old value goes when the new one is there. The recorder
+// has the phases model, batch, forward, backward, optim and zero, numbered
+// within a step (forward.0, …) with several micro-batches.
+func Predict(w Workload) (*Prediction, error) {
+	p, err := newPredictor(w)
+	if err != nil {
+		return nil, err
+	}
+	defer p.dev.Close()
+	out := &Prediction{Recorder: p.s.recorder, Parameters: nn.Count(p.model)}
+	if err := p.run(); err != nil {
+		if !errors.Is(err, alloc.ErrOutOfMemory) {
+			return nil, err
+		}
+		out.Failed = err
+	}
+	out.Segments = p.dev.Allocator().Segments()
+	p.s.recorder.Stop()
+	return out, nil
+}
+
+// predictor is a training in progress.
+type predictor struct {
+	w         Workload
+	dev       *device.Meta
+	s         *Session
+	model     nn.Module
+	graph     *Graph
+	plan      *Plan
+	optimizer optim.Optimizer
+	inputs    []*Value // the variables of the batch
+	result    *Result  // the variable of the loss
+}
+
+func newPredictor(w Workload) (*predictor, error) {
+	if w.Steps == 0 {
+		w.Steps = 3
+	}
+	w.Accumulate = max(w.Accumulate, 1)
+	if w.Precision == "" {
+		w.Precision = FP32
+	}
+	if w.Composition == nn.Fused && w.Precision != FP32 {
+		return nil, fmt.Errorf("precision %s: the fused composition computes in fp32; use --composition eager", w.Precision)
+	}
+	p := &predictor{w: w, dev: device.NewMeta(w.Allocator)}
+	var err error
+	if p.model, err = nn.New(w.Model); err != nil {
+		return nil, err
+	}
+	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true}
+	switch w.Precision {
+	case AMP:
+		o.Autocast = true
+	case BF16:
+		o.DType = device.BFloat16
+	}
+	if p.graph, err = buildForPrediction(nn.NewBuilder(p.model, o), w); err != nil {
+		return nil, err
+	}
+	if p.plan, err = p.graph.Compile(); err != nil {
+		return nil, err
+	}
+	if p.optimizer, err = optim.New(w.Optimizer, w.OptimizerOptions); err != nil {
+		return nil, err
+	}
+	r := instrument.New(instrument.Options{NoTiming: true})
+	r.Attach(p.dev.Allocator())
+	p.s = NewSession(p.dev, r, SessionOptions{})
+	return p, nil
+}
+
+// buildForPrediction is buildOn with the loss of a micro-batch divided.
+func buildForPrediction(b *nn.Builder, w Workload) (*Graph, error) {
+	g, err := buildOn(b, w.Shape, w.Loss)
+	if err != nil || w.Accumulate == 1 || w.Composition != nn.Eager {
+		return g, err
+	}
+	g.Loss, err = op.DivScalar(g.Loss, float64(w.Accumulate))
+	return g, err
+}
+
+func (p *predictor) run() error {
+	s := p.s
+	for _, n := range p.w.Workspaces {
+		label := instrument.Label{Category: instrument.Workspace, Op: "library"}
+		if _, err := s.Allocate(device.Spec{DType: device.Uint8, Shape: []int{int(n)}}, label); err != nil {
+			return err
+		}
+	}
+	if err := s.Measure("model", p.materialize); err != nil {
+		return err
+	}
+	s.recorder.Mark("model")
+	for step := range p.w.Steps {
+		s.recorder.Step(step)
+		if err := p.step(); err != nil {
+			return err
+		}
+	}
+	s.recorder.EndStep()
+	return nil
+}
+
+// step is one training step.
+func (p *predictor) step() error {
+	s := p.s
+	for m := range p.w.Accumulate {
+		if err := p.microBatch(m); err != nil {
+			return err
+		}
+	}
+	if err := s.Measure("optim", func() error { return s.Step(p.optimizer, 1e-3) }); err != nil {
+		return err
+	}
+	return s.Measure("zero", func() error {
+		if !p.w.KeepGradients {
+			s.ZeroGrad()
+		}
+		return nil
+	})
+}
+
+func (p *predictor) microBatch(m int) error {
+	s := p.s
+	name := func(phase string) string {
+		if p.w.Accumulate > 1 {
+			return fmt.Sprintf("%s.%d", phase, m)
+		}
+		return phase
+	}
+	if err := s.Measure("batch", p.batch); err != nil {
+		return err
+	}
+	if err := s.Measure(name("forward"), func() error {
+		r, err := s.Forward(p.plan, p.inputs...)
+		if err != nil {
+			return err
+		}
+		p.result.Release()
+		p.result = r
+		return nil
+	}); err != nil {
+		return err
+	}
+	return s.Measure(name("backward"), func() error {
+		spec := p.plan.values[p.plan.seeds[0]].spec
+		seed, err := s.Allocate(spec, instrument.Label{Category: instrument.Temporary, Op: "gradient of the loss"})
+		if err != nil {
+			return err
+		}
+		defer seed.Release()
+		return s.Backward(p.result, seed)
+	})
+}
+
+// batch makes the next batch; the last one goes when it is there. Beside the
+// mean of the outputs no targets are needed, but they are made.
+func (p *predictor) batch() error {
+	specs := p.graph.Specs
+	var next []*Value
+	for i, spec := range specs {
+		v, err := p.s.Input([]string{"batch", "targets"}[i], spec, nil)
+		if err != nil {
+			return err
+		}
+		next = append(next, v)
+	}
+	for _, v := range p.inputs {
+		v.Release()
+	}
+	p.inputs = next
+	return nil
+}
+
+// materialize makes the model as PyTorch does: in float32, on the device; a
+// tied head has a weight of its own until it is tied; a bfloat16 model is
+// converted tensor by tensor.
+func (p *predictor) materialize() error {
+	s := p.s
+	if p.w.Composition == nn.Fused {
+		return s.Materialize(p.model, device.Float32)
+	}
+	if err := s.Materialize(p.model, device.Float32); err != nil {
+		return err
+	}
+	label := instrument.Label{Category: instrument.Parameter, Op: "buffer"}
+	var buffers []*Value
+	for _, b := range nn.Buffers(p.model) {
+		v, err := s.Allocate(device.Spec{DType: device.Float32, Shape: b}, label)
+		if err != nil {
+			return err
+		}
+		buffers = append(buffers, v)
+	}
+	if tied := nn.TiedHead(p.model); tied != nil {
+		v, err := s.Allocate(device.Spec{DType: device.Float32, Shape: tied}, label)
+		if err != nil {
+			return err
+		}
+		v.Release()
+	}
+	if p.w.Precision != BF16 {
+		return nil
+	}
+	for _, q := range s.params {
+		spec := device.Spec{DType: device.BFloat16, Shape: q.Value.Shape}
+		l := instrument.Label{Category: instrument.Parameter, Module: moduleOf(q.Name), Op: leafOf(q.Name)}
+		m, err := s.allocate(spec.Bytes(), s.tag(l), l)
+		if err != nil {
+			return err
+		}
+		s.release(q.block)
+		q.block, q.Value = m, device.Tensor{Spec: spec, Addr: m.block.Addr()}
+	}
+	for _, v := range buffers {
+		if _, err := s.Allocate(device.Spec{DType: device.BFloat16, Shape: v.Shape}, label); err != nil {
+			return err
+		}
+		v.Release()
+	}
+	return nil
+}
