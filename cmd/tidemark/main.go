@@ -79,6 +79,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			runCommand(),
 			listCommand(),
+			activationsCommand(),
 			trainCommand(),
 			generateCommand(),
 			evalCommand(),

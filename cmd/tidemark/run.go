@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,15 +154,25 @@ func saveAll(dir folder, force bool, o *scenarios.Outcome) ([]string, error) {
 		return files, err
 	}
 	for _, d := range o.Pictures {
-		for ending, write := range map[string]func(io.Writer) error{".svg": d.WriteSVG, ".png": d.WritePNG} {
-			path := filepath.Join(dir.path, d.Name+ending)
-			if err := report.WriteFile(path, force, write); err != nil {
-				return files, err
-			}
-			files = append(files, path)
+		drawn, err := saveDrawing(dir.path, force, d)
+		files = append(files, drawn...)
+		if err != nil {
+			return files, err
 		}
 	}
 	return files, nil
+}
+
+// saveDrawing writes a picture as SVG and as PNG.
+func saveDrawing(dir string, force bool, d scenarios.Drawing) ([]string, error) {
+	svg, png := filepath.Join(dir, d.Name+".svg"), filepath.Join(dir, d.Name+".png")
+	if err := report.WriteFile(svg, force, d.WriteSVG); err != nil {
+		return nil, err
+	}
+	if err := report.WriteFile(png, force, d.WritePNG); err != nil {
+		return []string{svg}, err
+	}
+	return []string{svg, png}, nil
 }
 
 // failed names the checks that do not hold.
