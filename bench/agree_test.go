@@ -10,10 +10,10 @@ import (
 // updates, which depend on all gradients.
 func TestCandidatesAgree(t *testing.T) {
 	for _, w := range []workload{
-		{"mlp/sgd", `{"model_type":"mlp","dims":[784,64,32,10]}`, 16, 0, "sgd", 0.1},
-		{"mlp/adam", `{"model_type":"mlp","dims":[784,64,32,10]}`, 16, 0, "adamw-fused", 1e-3},
-		{"gpt/sgd", `{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`, 3, 12, "sgd", 0.5},
-		{"gpt/adam", `{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`, 3, 12, "adamw-fused", 3e-3},
+		{"mlp/sgd", `{"model_type":"mlp","dims":[784,64,32,10]}`, 16, 0, "sgd", 0.1, 2},
+		{"mlp/adam", `{"model_type":"mlp","dims":[784,64,32,10]}`, 16, 0, "adamw-fused", 1e-3, 2},
+		{"gpt/sgd", `{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`, 3, 12, "sgd", 0.1, 20},
+		{"gpt/adam", `{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`, 3, 12, "adamw-fused", 3e-3, 20},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			const steps, count = 12, 2

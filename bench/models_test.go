@@ -33,7 +33,7 @@ func newMachine(g *gorgonia.ExprGraph, loss *gorgonia.Node, parameters, inputs g
 	case "adamw-fused":
 		m.solver = gorgonia.NewAdamSolver(gorgonia.WithLearnRate(w.rate))
 	default:
-		return nil, fmt.Errorf("Gorgonia has no solver for %s", w.optimizer)
+		return nil, fmt.Errorf("no solver of Gorgonia is the optimizer %s", w.optimizer)
 	}
 	m.vm = gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(parameters...))
 	return m, nil
@@ -69,7 +69,7 @@ func newStockMachine(w workload, batches []*data.Batch) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newStock(model)
+	s := newStock(model, w)
 	var loss *gorgonia.Node
 	var inputs gorgonia.Nodes
 	switch model := model.(type) {

@@ -62,6 +62,8 @@ const (
 	warmSteps     = 2
 	leastSteps    = 3
 	measureLength = 1500 * time.Millisecond
+	// slowLength ends a measurement of very slow steps before leastSteps.
+	slowLength = 10 * time.Second
 )
 
 // measure runs one candidate in this process.
@@ -84,7 +86,10 @@ func measure(what string) (r measurement, err error) {
 	defer c.close()
 	var seconds []float64
 	var spent time.Duration
-	for n := 0; len(seconds) < leastSteps || spent < measureLength; n++ {
+	enough := func() bool {
+		return spent >= measureLength && len(seconds) >= leastSteps || spent >= slowLength
+	}
+	for n := 0; !enough(); n++ {
 		began := time.Now()
 		loss, err := c.step(n % len(batches))
 		if err != nil {

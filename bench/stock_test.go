@@ -20,6 +20,7 @@ import (
 // An error of Gorgonia's is one in this file, so it panics.
 type stock struct {
 	g       *gorgonia.ExprGraph
+	w       workload
 	weights map[string]nn.Named
 	// parameters are the nodes to train.
 	parameters gorgonia.Nodes
@@ -28,8 +29,8 @@ type stock struct {
 
 func must(n *gorgonia.Node, err error) *gorgonia.Node { return gorgonia.Must(n, err) }
 
-func newStock(model nn.Module) *stock {
-	s := &stock{g: gorgonia.NewGraph(),
+func newStock(model nn.Module, w workload) *stock {
+	s := &stock{g: gorgonia.NewGraph(), w: w,
 		weights: make(map[string]nn.Named), ones: make(map[[2]int]*gorgonia.Node)}
 	for _, p := range nn.Parameters(model) {
 		s.weights[p.Name] = p
@@ -54,7 +55,7 @@ func (s *stock) take(name string) (nn.Named, []float32) {
 	if !ok {
 		panic(fmt.Sprintf("the model has no parameter %s", name))
 	}
-	return p, drawn(p)
+	return p, s.w.drawn(p)
 }
 
 // table is a weight as it is, (rows, cols).

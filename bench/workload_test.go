@@ -25,6 +25,8 @@ type workload struct {
 	tokens    int // 0 for a dense net
 	optimizer string
 	rate      float64
+	// gain makes the initial weights larger than the model's own; 0 is 1.
+	gain float64
 }
 
 const (
@@ -34,12 +36,12 @@ const (
 )
 
 var workloads = []workload{
-	{"mlp-b64/sgd", dense, 64, 0, "sgd", 0.05},
-	{"mlp-b256/sgd", dense, 256, 0, "sgd", 0.05},
-	{"mlp-b256/adam", dense, 256, 0, "adamw-fused", 1e-3},
-	{"gpt-b8/sgd", transformer, 8, 64, "sgd", 0.05},
-	{"gpt-b8/adam", transformer, 8, 64, "adamw-fused", 1e-3},
-	{"gpt-char-b4/adam", gptChar, 4, 256, "adamw-fused", 1e-3},
+	{"mlp-b64/sgd", dense, 64, 0, "sgd", 0.05, 0},
+	{"mlp-b256/sgd", dense, 256, 0, "sgd", 0.05, 0},
+	{"mlp-b256/adam", dense, 256, 0, "adamw-fused", 1e-3, 0},
+	{"gpt-b8/sgd", transformer, 8, 64, "sgd", 0.05, 0},
+	{"gpt-b8/adam", transformer, 8, 64, "adamw-fused", 1e-3, 0},
+	{"gpt-char-b4/adam", gptChar, 4, 256, "adamw-fused", 1e-3, 0},
 }
 
 func (w workload) config() nn.Config {
@@ -91,7 +93,11 @@ func (w workload) batches(n int) ([]*data.Batch, error) {
 }
 
 // draw sets v to the initial value of a parameter, the same for every candidate.
-func draw(p nn.Named, v []float32) {
+func (w workload) draw(p nn.Named, v []float32) {
+	scale := p.Init.Scale
+	if w.gain > 0 {
+		scale *= w.gain
+	}
 	seed := uint64(len(p.Name))
 	for _, c := range p.Name {
 		seed = seed*31 + uint64(c)
@@ -102,17 +108,17 @@ func draw(p nn.Named, v []float32) {
 		case "ones":
 			v[i] = 1
 		case "normal":
-			v[i] = float32(random.NormFloat64() * p.Init.Scale)
+			v[i] = float32(random.NormFloat64() * scale)
 		case "uniform":
-			v[i] = float32((2*random.Float64() - 1) * p.Init.Scale)
+			v[i] = float32((2*random.Float64() - 1) * scale)
 		}
 	}
 }
 
 // drawn is what draw makes, in Go's heap.
-func drawn(p nn.Named) []float32 {
+func (w workload) drawn(p nn.Named) []float32 {
 	v := make([]float32, p.Elements())
-	draw(p, v)
+	w.draw(p, v)
 	return v
 }
 
@@ -161,7 +167,7 @@ func newTrainer(w workload, batches []*data.Batch) (*trainer, error) {
 		return nil, err
 	}
 	for _, p := range t.Session().Parameters() {
-		draw(nn.Named{Name: p.Name, Parameter: p.Model}, p.Value.Float32s())
+		w.draw(nn.Named{Name: p.Name, Parameter: p.Model}, p.Value.Float32s())
 	}
 	return &trainer{t, dev, batches}, nil
 }
@@ -202,7 +208,7 @@ func newOwnMachine(w workload, batches []*data.Batch) (*machine, error) {
 	var parameters gorgonia.Nodes
 	for _, p := range nn.Parameters(model) {
 		n := g.Builder.ParameterNodes()[p.Parameter]
-		v := tensor.New(tensor.WithShape(p.Shape...), tensor.WithBacking(drawn(p)))
+		v := tensor.New(tensor.WithShape(p.Shape...), tensor.WithBacking(w.drawn(p)))
 		if err := gorgonia.Let(n, v); err != nil {
 			return nil, err
 		}

@@ -19,6 +19,12 @@ func NewMeta(config alloc.Config) *Meta {
 	return &Meta{a: alloc.New(&alloc.Addresses{}, config)}
 }
 
+// NewMetaOn makes a meta device whose segments have the addresses that backing
+// gives.
+func NewMetaOn(backing alloc.Backing, config alloc.Config) *Meta {
+	return &Meta{a: alloc.New(backing, config)}
+}
+
 // Info says kind "meta".
 func (m *Meta) Info() Info {
 	return Info{Kind: "meta", Name: "no device: sizes are calculated, nothing is computed"}

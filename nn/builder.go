@@ -59,6 +59,10 @@ type Builder struct {
 	held  []*gorgonia.Node // by the call being built
 	keeps []Keep
 	casts map[*gorgonia.Node]*gorgonia.Node // autocast's cache of weights
+
+	caching bool             // keys and values are kept, as for generating
+	cached  []*gorgonia.Node // these, until the model returns
+	inner   []*gorgonia.Node // what the model's function holds while it computes the loss
 }
 
 // Keep says that a value is referred to until another node has been computed,
@@ -87,6 +91,8 @@ func (c Call) Elements() int64 {
 type Segment struct {
 	Path     string
 	From, To int
+	// Inputs are the arguments of the call.
+	Inputs []*gorgonia.Node
 }
 
 // NewBuilder makes a Builder for a model.
@@ -186,6 +192,9 @@ func (b *Builder) Call(name string, m Module, in ...*gorgonia.Node) (Output, err
 	b.path = join(outer, name)
 	held := b.held
 	b.held = nil
+	if b.eager() {
+		b.Hold(in...) // the function's arguments
+	}
 	defer func() { b.path, b.held = outer, held }()
 	out, err := m.Forward(b, in...)
 	if err != nil {
@@ -215,7 +224,7 @@ func (b *Builder) CallBlock(name string, m Module, in ...*gorgonia.Node) (Output
 		return Output{}, err
 	}
 	if b.options.GradientCheckpointing {
-		b.segments = append(b.segments, Segment{join(b.path, name), from, len(b.graph.AllNodes())})
+		b.segments = append(b.segments, Segment{join(b.path, name), from, len(b.graph.AllNodes()), in})
 	}
 	return out, nil
 }

@@ -36,12 +36,20 @@ func (b *Builder) autocast(x *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 // EndForward says that the forward pass ends with a node: what autocast has
-// converted is dropped then.
-func (b *Builder) EndForward(last *gorgonia.Node) {
+// converted is dropped then and, when the model computed the loss itself, what
+// the model's function held.
+func (b *Builder) EndForward(last *gorgonia.Node, ownLoss bool) {
 	for _, c := range b.casts {
 		b.KeepUntil(last, c)
 	}
+	if ownLoss {
+		b.KeepUntil(last, b.inner...)
+	}
 }
+
+// KeepCache has the model keep keys and values, as transformers' models do
+// when they are called without labels. It is called before the model is.
+func (b *Builder) KeepCache() { b.caching = true }
 
 // linear is a Linear or Conv1D of either composition.
 func (b *Builder) linear(x, w, bias *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
@@ -83,7 +91,7 @@ func (b *Builder) positions(ids *gorgonia.Node, transformers bool) (*gorgonia.No
 
 // lookForPacked is transformers' look for sequences that share a row.
 func (b *Builder) lookForPacked(positions, ids *gorgonia.Node) error {
-	if !b.eager() {
+	if !b.eager() || b.caching {
 		return nil
 	}
 	n, err := op.PackedSequences(positions, ids.Shape()[0])
@@ -103,7 +111,16 @@ func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int) (*gorgonia.Node
 	if err != nil {
 		return nil, err
 	}
-	return op.EagerAttentionPacked(split, heads, op.ChooseSDPA(b.computing(), heads, heads))
+	way := op.ChooseSDPA(b.computing(), heads, heads)
+	if !b.caching {
+		return op.EagerAttentionPacked(split, heads, way, nil)
+	}
+	cache, err := op.CachePacked(split)
+	if err != nil {
+		return nil, err
+	}
+	b.cached = append(b.cached, cache)
+	return op.EagerAttentionPacked(split, heads, way, cache)
 }
 
 // computing is the element type of matrix products.
@@ -175,7 +192,17 @@ func (a *llamaAttention) eager(b *Builder, x, cos, sin *gorgonia.Node) (Output, 
 		return Output{}, c.err
 	}
 	b.KeepUntil(k, q0, k0)
-	b.Hold(x, q, k, v)
+	if b.caching {
+		old := []*gorgonia.Node{k, v}
+		k = c.apply(func() (*gorgonia.Node, error) { return op.CacheAppend(k) })
+		v = c.apply(func() (*gorgonia.Node, error) { return op.CacheAppend(v) })
+		if c.err != nil {
+			return Output{}, c.err
+		}
+		b.KeepUntil(v, old...)
+		b.cached = append(b.cached, k, v)
+	}
+	b.Hold(q, k, v)
 	var h *gorgonia.Node
 	if way == op.SDPAMath {
 		m, err := op.EagerMathAttention(q, k, v, heads, kv, b.Serial())

@@ -71,9 +71,12 @@ func (l *causalLM) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
+	b.inner = append(b.inner, out.One())
+	b.Hold(out.One())
 	if out, err = b.Call("lm_head", l.head, out.One()); err != nil {
 		return Output{}, err
 	}
+	b.Hold(b.cached...)
 	return Record(out.One()), nil
 }
 
@@ -123,7 +126,11 @@ func (m *llamaModel) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		return Output{}, err
 	}
 	for i, l := range m.layers {
-		x, err = b.CallBlock(fmt.Sprintf("layers.%d", i), l, x.One(), table.Nodes[0], table.Nodes[1])
+		in := []*gorgonia.Node{x.One(), table.Nodes[0], table.Nodes[1]}
+		if b.eager() {
+			in = append(in, positions) // not read, but handed on
+		}
+		x, err = b.CallBlock(fmt.Sprintf("layers.%d", i), l, in...)
 		if err != nil {
 			return Output{}, err
 		}
@@ -198,7 +205,7 @@ func (l *llamaLayer) Members(m *Members) {
 
 // Forward takes x (B, T, C) and the rotary tables.
 func (l *llamaLayer) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	if len(in) != 3 {
+	if len(in) < 3 {
 		return Output{}, fmt.Errorf("%s takes hidden states, cosines and sines, got %d inputs", l.Type(), len(in))
 	}
 	x := in[0]

@@ -1,6 +1,12 @@
 package scenarios
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -16,4 +22,235 @@ func outputElements(p *train.Plan) int64 {
 		}
 	}
 	return n
+}
+
+// ActivationCount is what forward hooks count in a model, and beside it what
+// backward truly needs, for one sequence. Nothing is run: both are read off the
+// graph.
+type ActivationCount struct {
+	Model      string `json:"model"`
+	Parameters int64  `json:"parameters"` // elements
+	// Tokens is the length of the sequence; 1 row of a dense net counts as one.
+	Tokens int64 `json:"tokens"`
+	// Hooks is what forward hooks on every module count.
+	Hooks HookCount `json:"hooks"`
+	// Saved is what the forward pass keeps for backward, by composition.
+	Saved []SavedCount `json:"saved"`
+}
+
+// HookCount is the elements of all modules' outputs.
+type HookCount struct {
+	// Elements counts tensors and tuples of tensors, TensorElements only
+	// outputs that are one tensor; for the whole sequence and for a token.
+	Elements               int64          `json:"elements"`
+	ElementsPerToken       float64        `json:"elements_per_token"`
+	BytesPerToken          float64        `json:"bytes_per_token"` // in float32
+	TensorElements         int64          `json:"tensor_elements"`
+	TensorElementsPerToken float64        `json:"tensor_elements_per_token"`
+	ByType                 []TypeElements `json:"by_type"`
+	Calls                  []CallElements `json:"calls"`
+}
+
+// CallElements is one call of a module as its hook sees it.
+type CallElements struct {
+	Path     string  `json:"path"`
+	Type     string  `json:"type"`
+	Form     string  `json:"form"` // tensor, tuple or record
+	Shapes   [][]int `json:"shapes"`
+	Elements int64   `json:"elements"`
+	Counted  bool    `json:"counted"`
+}
+
+// TypeElements is the share of a type of module. Elements are those of the
+// whole sequence.
+type TypeElements struct {
+	Type             string  `json:"type"`
+	Count            int     `json:"count"` // of calls, or of tensors saved
+	Elements         int64   `json:"elements"`
+	ElementsPerToken float64 `json:"elements_per_token"`
+	BytesPerToken    float64 `json:"bytes_per_token"`
+}
+
+// SavedCount is what a forward pass keeps for backward beside the parameters.
+type SavedCount struct {
+	// Composition is fused (our kernels) or eager (PyTorch's operations).
+	Composition      string         `json:"composition"`
+	Bytes            int64          `json:"bytes"`
+	Elements         int64          `json:"elements"`
+	ElementsPerToken float64        `json:"elements_per_token"`
+	BytesPerToken    float64        `json:"bytes_per_token"`
+	ByType           []TypeElements `json:"by_type"`
+	ByLayer          []TypeElements `json:"by_layer"`
+}
+
+// CountActivations counts a model's activations for one sequence of tokens; 0
+// tokens is for dense nets, whose rows have features instead.
+func CountActivations(name string, config nn.Config, tokens int) (*ActivationCount, error) {
+	c := &ActivationCount{Model: name, Tokens: int64(max(tokens, 1))}
+	for _, composition := range []nn.Composition{nn.Fused, nn.Eager} {
+		m, err := nn.New(config)
+		if err != nil {
+			return nil, err
+		}
+		c.Parameters = nn.Count(m)
+		shape := train.BatchShape{Rows: 1, Tokens: tokens}
+		if tokens == 0 {
+			if _, _, shape.Features, err = nn.Sizes(config); err != nil {
+				return nil, err
+			}
+		}
+		g, err := train.BuildGraph(m, shape, train.MeanOutput, nn.Options{DType: device.Float32, Training: true, Composition: composition})
+		if err != nil {
+			return nil, err
+		}
+		if composition == nn.Fused {
+			c.hooks(g.Builder.Calls())
+		}
+		p, err := g.Compile()
+		if err != nil {
+			return nil, err
+		}
+		c.saved(composition, m, p.Saved())
+	}
+	return c, nil
+}
+
+func (c *ActivationCount) perToken(n int64) float64 { return float64(n) / float64(c.Tokens) }
+
+// hooks counts the calls of modules.
+func (c *ActivationCount) hooks(calls []nn.Call) {
+	h := &c.Hooks
+	types := tally{c: c}
+	for _, call := range calls {
+		x := CallElements{Path: call.Path, Type: call.Module.Type(), Form: call.Output.Form.String(),
+			Elements: call.Elements(), Counted: call.Output.Form != nn.FormRecord}
+		for _, n := range call.Output.Nodes {
+			x.Shapes = append(x.Shapes, append([]int{}, n.Shape()...))
+		}
+		h.Calls = append(h.Calls, x)
+		if !x.Counted {
+			continue
+		}
+		h.Elements += x.Elements
+		if call.Output.Form == nn.FormTensor {
+			h.TensorElements += x.Elements
+		}
+		types.add(x.Type, x.Elements, x.Elements*elementBytes)
+	}
+	h.ElementsPerToken, h.BytesPerToken = c.perToken(h.Elements), c.perToken(h.Elements*elementBytes)
+	h.TensorElementsPerToken = c.perToken(h.TensorElements)
+	h.ByType = types.sorted()
+}
+
+// saved counts what a plan keeps for backward.
+func (c *ActivationCount) saved(composition nn.Composition, root nn.Module, list []train.Saved) {
+	s := SavedCount{Composition: composition.String()}
+	types, layers := tally{c: c}, tally{c: c}
+	typeOf := map[string]string{}
+	nn.Walk(root, func(path string, m nn.Module) { typeOf[path] = m.Type() })
+	for _, x := range list {
+		s.Bytes += x.Bytes
+		s.Elements += x.Elements
+		kind, layer := typeOf[x.Module], layerOf(x.Module)
+		if x.Input {
+			kind, layer = "(input)", "(input)"
+		}
+		types.add(kind, x.Elements, x.Bytes)
+		layers.add(layer, x.Elements, x.Bytes)
+	}
+	s.ElementsPerToken, s.BytesPerToken = c.perToken(s.Elements), c.perToken(s.Bytes)
+	s.ByType, s.ByLayer = types.sorted(), layers.list
+	c.Saved = append(c.Saved, s)
+}
+
+// tally sums elements and bytes up by name.
+type tally struct {
+	c    *ActivationCount
+	list []TypeElements
+}
+
+func (t *tally) add(name string, elements, bytes int64) {
+	i := slices.IndexFunc(t.list, func(x TypeElements) bool { return x.Type == name })
+	if i < 0 {
+		i = len(t.list)
+		t.list = append(t.list, TypeElements{Type: name})
+	}
+	x := &t.list[i]
+	x.Count++
+	x.Elements += elements
+	x.ElementsPerToken = t.c.perToken(x.Elements)
+	x.BytesPerToken += t.c.perToken(bytes)
+}
+
+// sorted is the list with the largest first.
+func (t *tally) sorted() []TypeElements {
+	slices.SortStableFunc(t.list, func(a, b TypeElements) int { return cmp.Compare(b.Elements, a.Elements) })
+	return t.list
+}
+
+// layerOf is the part of a module's path up to its first number, which is the
+// layer: "model.layers.3.mlp" belongs to "model.layers.3".
+func layerOf(path string) string {
+	parts := strings.Split(path, ".")
+	for i, p := range parts {
+		if p != "" && strings.Trim(p, "0123456789") == "" {
+			return strings.Join(parts[:i+1], ".")
+		}
+	}
+	if path == "" {
+		return "(loss)"
+	}
+	return path
+}
+
+// lines are the count in tables.
+func (c *ActivationCount) lines() []string {
+	var p prose
+	h := c.Hooks
+	p.title("%s: %s parameters; forward hooks on every module, for a sequence of %s tokens", c.Model, grouped(c.Parameters), grouped(c.Tokens))
+	rows := [][]string{{"module type", "calls", "elements per token", "bytes per token (float32)", "share"}}
+	for _, t := range h.ByType {
+		rows = append(rows, []string{t.Type, fmt.Sprint(t.Count), number(t.ElementsPerToken), number(t.BytesPerToken), percent(t.Elements, h.Elements)})
+	}
+	rows = append(rows, []string{"all", "", number(h.ElementsPerToken), number(h.BytesPerToken), ""})
+	p.table(rows)
+	p.say("  One-tensor outputs alone: %s elements per token.", number(h.TensorElementsPerToken))
+	for _, s := range c.Saved {
+		p.title("Saved for backward, %s (what a hook cannot see)", s.Composition)
+		rows = [][]string{{"module type", "tensors", "elements per token", "bytes per token", "share of bytes"}}
+		for _, t := range s.ByType {
+			rows = append(rows, []string{t.Type, fmt.Sprint(t.Count), number(t.ElementsPerToken), number(t.BytesPerToken),
+				fmt.Sprintf("%.1f %%", 100*t.BytesPerToken/s.BytesPerToken)})
+		}
+		rows = append(rows, []string{"all", "", number(s.ElementsPerToken), number(s.BytesPerToken), ""})
+		p.table(rows)
+		p.say("  That is %.1f %% of what the hooks count. %s", 100*float64(s.Bytes)/float64(h.Elements*elementBytes), layersLine(s.ByLayer))
+	}
+	return p.lines
+}
+
+// layersLine sums layers up that are alike.
+func layersLine(layers []TypeElements) string {
+	var parts []string
+	for i := 0; i < len(layers); {
+		j := i + 1
+		for j < len(layers) && layers[j].Elements == layers[i].Elements && layers[j].BytesPerToken == layers[i].BytesPerToken {
+			j++
+		}
+		name := layers[i].Type
+		if j-i > 1 {
+			name += " to " + layers[j-1].Type + ", each"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", name, number(layers[i].BytesPerToken)))
+		i = j
+	}
+	return "Bytes per token by layer: " + strings.Join(parts, "; ") + "."
+}
+
+// number is a count with commas, with a decimal if it is not whole.
+func number(x float64) string {
+	if x == float64(int64(x)) {
+		return grouped(int64(x))
+	}
+	return fmt.Sprintf("%s.%d", grouped(int64(x)), int64(10*(x-float64(int64(x)))))
 }

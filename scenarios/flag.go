@@ -12,7 +12,7 @@ type Flag struct {
 	Name  string // without dashes
 	Usage string
 	// Default is the value when none is given: a string, bool, int, int64,
-	// float64 or []int, which is also the type of every other value.
+	// float64, []int or []string, which is also the type of every other value.
 	Default any
 	// Small, unless nil, is the default on the cpu device, where an experiment
 	// at full size would take hours.
@@ -81,6 +81,15 @@ func (f Flag) Parse(text string) (any, error) {
 		}
 		return list, nil
 	}
+	if _, ok := f.Default.([]string); ok {
+		list := strings.Split(text, ",")
+		for i := range list {
+			if list[i] = strings.TrimSpace(list[i]); list[i] == "" {
+				return nil, bad("names with commas between them")
+			}
+		}
+		return list, nil
+	}
 	panic(fmt.Sprintf("scenarios: flag %s has a default of type %T", f.Name, f.Default))
 }
 
@@ -92,6 +101,9 @@ func Format(v any) string {
 			parts[i] = strconv.Itoa(n)
 		}
 		return strings.Join(parts, ",")
+	}
+	if list, ok := v.([]string); ok {
+		return strings.Join(list, ",")
 	}
 	return fmt.Sprint(v)
 }
@@ -142,6 +154,7 @@ func (v Values) text(name string) string      { return value[string](v, name) }
 func (v Values) number(name string) int       { return value[int](v, name) }
 func (v Values) bytes(name string) int64      { return value[int64](v, name) }
 func (v Values) fraction(name string) float64 { return value[float64](v, name) }
+func (v Values) names(name string) []string   { return value[[]string](v, name) }
 func (v Values) numbers(name string) []int    { return value[[]int](v, name) }
 
 // within is a whole number between bounds.

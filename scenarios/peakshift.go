@@ -98,7 +98,9 @@ func runPeakShift(ctx context.Context, o Options) (*Outcome, error) {
 		peakShiftStory(&p, r)
 	}
 	peakShiftMove(&p, runs)
-	comparePyTorch(checker{out, o.basis(), ""}, &p, results, set, runs)
+	if err := comparePyTorch(checker{out, o.basis(), ""}, &p, results, set, runs); err != nil {
+		return out, err
+	}
 	if set.Table > 0 {
 		if err := formulaTable(ctx, o, set, results); err != nil {
 			return out, err

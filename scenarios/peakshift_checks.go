@@ -35,12 +35,12 @@ func peakShiftChecks(c checker, r *trained) {
 	state := stateBytes(r.settings.Optimizer, r)
 	if state >= 0 {
 		c.bytes("state", "D1.8", fmt.Sprintf("After step 1 the state of %s takes %s", r.settings.Optimizer, stateFormula(r.settings.Optimizer)),
-			state, first.end.byCategory[instrument.OptimizerState])
+			state, first.end.byCategory[instrument.OptimizerState]-counterBytes(r.settings.Optimizer, r))
 	}
 	c.that("state appears once", "D1.6", "There is no optimizer state before the first step's update, and it is the same ever after",
-		fmt.Sprintf("0, then %d bytes", r.state),
+		fmt.Sprintf("0, then %d bytes", r.state+counterBytes(r.settings.Optimizer, r)),
 		fmt.Sprintf("%d, then %d bytes", first.start.byCategory[instrument.OptimizerState], zero.end.byCategory[instrument.OptimizerState]),
-		first.start.byCategory[instrument.OptimizerState] == 0 && zero.end.byCategory[instrument.OptimizerState] == r.state)
+		first.start.byCategory[instrument.OptimizerState] == 0 && zero.end.byCategory[instrument.OptimizerState] == r.state+counterBytes(r.settings.Optimizer, r))
 	highest := max(forward.most[instrument.Activation], backward.most[instrument.Activation])
 	c.bytes("activations at the loss", "D1.6", "Activations are at their maximum when the loss is computed, at the end of forward",
 		highest, forward.end.byCategory[instrument.Activation])
@@ -81,36 +81,40 @@ func peakShiftStory(p *prose, r *trained) {
 	peak := r.rec.Peak()
 	p.title("%s, phase by phase (allocated bytes; the first step beside the last)", r.name)
 	last := len(r.steps) - 1
-	rows := [][]string{{"phase", "first: peak", "at its end", "last: peak", "at its end", "at the last one's peak"}}
+	rows := [][]string{{"phase", "first: peak", "at its end", "last: peak", "at its end"}}
+	var made []string
 	for i := range r.spans {
 		s := &r.spans[i]
 		if s.Step != last {
 			continue
 		}
-		row := []string{s.Name}
+		row := []string{s.Name, "-", "-"}
 		if f := spanOf(r.spans, 0, s.Name); f != nil {
-			row = append(row, size(f.Peak.AllocatedBytes), size(f.End.AllocatedBytes))
-		} else {
-			row = append(row, "-", "-")
+			row = []string{s.Name, size(f.Peak.AllocatedBytes), size(f.End.AllocatedBytes)}
 		}
+		rows = append(rows, append(row, size(s.Peak.AllocatedBytes), size(s.End.AllocatedBytes)))
 		var parts []string
 		for _, k := range biggest(s.Peak.ByCategory) {
 			if part := s.Peak.ByCategory[k]; 200*part > s.Peak.AllocatedBytes {
-				parts = append(parts, fmt.Sprintf("%s %s", strings.ReplaceAll(k.String(), "_", " "), size(part)))
+				parts = append(parts, plain(k)+" "+size(part))
 			}
 		}
-		rows = append(rows, append(row, size(s.Peak.AllocatedBytes), size(s.End.AllocatedBytes), strings.Join(parts, ", ")))
+		made = append(made, fmt.Sprintf("  %-8s at its peak: %s", s.Name, strings.Join(parts, ", ")))
 	}
 	p.table(rows)
+	p.lines = append(p.lines, made...)
 	p.say("  The peak is %s, in %s of step %d.", exact(peak.AllocatedBytes), peak.Phase, peak.Step)
 	for _, k := range biggest(peak.ByCategory) {
-		p.say("    %-20s %s", strings.ReplaceAll(k.String(), "_", " "), exact(peak.ByCategory[k]))
+		p.say("    %-20s %s", plain(k), exact(peak.ByCategory[k]))
 	}
 	if f, l := stepPeak(r, 0), stepPeak(r, last); f != l {
 		p.say("  The first step peaks at %s, the last at %s: the optimizer's state (%s) appears in the first update and is there from then on.",
 			exact(f), exact(l), exact(r.state))
 	}
 }
+
+// plain is a category's name in prose.
+func plain(k instrument.Category) string { return strings.ReplaceAll(k.String(), "_", " ") }
 
 // peakShiftMove says how the peak moves between batch sizes.
 func peakShiftMove(p *prose, runs []*trained) {

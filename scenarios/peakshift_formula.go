@@ -2,11 +2,12 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
+	"sync/atomic"
 
 	"github.com/tidemark-lab/tidemark/instrument"
 )
@@ -46,17 +47,20 @@ const formulaSteps = 2
 func formulaTable(ctx context.Context, o Options, set PeakShiftSettings, results *PeakShiftResults) error {
 	meta := o.onMeta()
 	rows := make([]FormulaRow, set.Table)
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range rows {
-		group.Go(func() (err error) {
-			s := set.first
-			s.Batch, s.Steps = i+1, formulaSteps
-			rows[i], err = meta.formulaRow(ctx, job{name: batchName(s.Batch), settings: s, workspace: set.WorkspaceBytes, quiet: true})
-			return err
+	errs := make([]error, set.Table)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < set.Table; i = int(next.Add(1)) - 1 {
+				s := set.first
+				s.Batch, s.Steps = i+1, formulaSteps
+				rows[i], errs[i] = meta.formulaRow(ctx, job{name: batchName(s.Batch), settings: s, workspace: set.WorkspaceBytes, quiet: true})
+			}
 		})
 	}
-	if err := group.Wait(); err != nil {
+	workers.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	for i := range rows {

@@ -80,7 +80,13 @@ type Drawing struct {
 // All lists the scenarios by name.
 func All() []Scenario {
 	all := []Scenario{
+		accumulationScenario(),
+		activationsScenario(),
+		cachingScenario(),
+		checkpointingScenario(),
+		formulasScenario(),
 		linearScenario(),
+		optimizersScenario(),
 		peakShiftScenario(),
 	}
 	slices.SortFunc(all, func(a, b Scenario) int { return strings.Compare(a.Name, b.Name) })

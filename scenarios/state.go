@@ -10,9 +10,18 @@ func family(optimizer string) string {
 	return optimizer
 }
 
+// counterBytes is what the fused Adam keeps on the device beside its moments:
+// a 4-byte count of steps for each tensor, as PyTorch's does.
+func counterBytes(optimizer string, r *trained) int64 {
+	if f := family(optimizer); (f == "adam" || f == "adamw") && implementation(optimizer) == "fused" {
+		return 4 * r.tensors
+	}
+	return 0
+}
+
 // stateBytes is the optimizer's state for the parameters of a training, by the
 // formulas of the documents and of Adafactor's paper (Shazeer and Stern, 2018),
-// for 4-byte numbers.
+// for 4-byte numbers; step counters are not in it.
 func stateBytes(optimizer string, r *trained) int64 {
 	switch family(optimizer) {
 	case "sgd":

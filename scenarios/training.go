@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -17,11 +18,14 @@ type job struct {
 	name      string
 	settings  train.Settings
 	workspace int64
+	// before, if it is set, is called when the model is there.
+	before func(t *train.Trainer)
 	// after, if it is set, is called after each step. It must do without
 	// values where nothing is computed.
 	after func(step int, t *train.Trainer) error
-	// quiet leaves the training out of the report.
-	quiet bool
+	// quiet leaves the training out of the report, light its timeline out of
+	// the recordings. Those with a timeline come first.
+	quiet, light bool
 }
 
 // trained is what a training left.
@@ -29,6 +33,8 @@ type trained struct {
 	job
 	parameters int64 // elements
 	factored   int64 // elements of Adafactor's second moment
+	largest    int64 // elements of the largest parameter
+	tensors    int64 // parameters
 	rec        *instrument.Recorder
 	spans      []span
 	steps      []train.StepStats
@@ -60,7 +66,12 @@ func (o Options) train(ctx context.Context, out *Outcome, j job) (*trained, erro
 		r.plan = t.Plan()
 		r.parameters = nn.Count(t.Model())
 		for _, p := range t.Session().Parameters() {
+			r.tensors++
 			r.factored += factoredElements(p.Model.Shape)
+			r.largest = max(r.largest, p.Model.Elements())
+		}
+		if j.before != nil {
+			j.before(t)
 		}
 		err = o.steps(ctx, r, t)
 		for _, p := range t.Optimizer().State() {
@@ -82,7 +93,9 @@ func (o Options) train(ctx context.Context, out *Outcome, j job) (*trained, erro
 				Bytes: j.workspace, Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
 		}
 		out.Report.Runs = append(out.Report.Runs, run)
-		out.Recordings = append(out.Recordings, Recording{j.name, r.rec, segments, dev.Allocator().Config()})
+		if !j.light {
+			out.Recordings = append(out.Recordings, Recording{j.name, r.rec, segments, dev.Allocator().Config()})
+		}
 	}
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", j.name, err)
@@ -134,7 +147,7 @@ func (o Options) steps(ctx context.Context, r *trained, t *train.Trainer) error 
 func (o Options) compareWithMeta(ctx context.Context, out *Outcome, r *trained) error {
 	m := o.onMeta()
 	j := r.job
-	j.quiet = true
+	j.quiet, j.before = true, nil
 	want, err := m.train(ctx, out, j)
 	if err != nil {
 		return fmt.Errorf("the calculation for comparison: %w", err)
@@ -156,6 +169,52 @@ func (r *trained) last(phase string) *span {
 		return nil
 	}
 	return spanOf(r.spans, len(r.steps)-1, phase)
+}
+
+// requestedPeak is the greatest number of bytes asked for at one time.
+func (r *trained) requestedPeak() int64 {
+	var most int64
+	for i := range r.spans {
+		most = max(most, r.spans[i].peak.total)
+	}
+	return most
+}
+
+// typical is the least time of a step after the first, which warms up; nil
+// where nothing was timed.
+func (r *trained) typical() *float64 {
+	var best *float64
+	for i, s := range r.rec.Steps() {
+		if s.Seconds != nil && (i > 0 || len(r.steps) == 1) && (best == nil || *s.Seconds < *best) {
+			best = s.Seconds
+		}
+	}
+	return best
+}
+
+// losses are the losses of the steps; empty where nothing was computed.
+func (r *trained) losses() []float64 {
+	var list []float64
+	for _, s := range r.steps {
+		if s.Loss != nil {
+			list = append(list, *s.Loss)
+		}
+	}
+	return list
+}
+
+// farthest is the largest relative difference between losses of two trainings.
+func farthest(a, b []float64) float64 {
+	if len(a) != len(b) {
+		return math.Inf(1)
+	}
+	var most float64
+	for i := range a {
+		if d := math.Abs(a[i] - b[i]); d > 0 {
+			most = max(most, d/max(math.Abs(a[i]), math.Abs(b[i])))
+		}
+	}
+	return most
 }
 
 // phaseOf is the phase of the peak without a micro-batch's number.

@@ -41,7 +41,7 @@ func (c *compiler) findSegments() {
 
 // inner reports whether a result is dropped after forward.
 func (c *compiler) inner(r result) bool {
-	return c.segmentOf[r.node] != 0 && (!c.kept[r.node] || r.extra >= 0)
+	return c.segmentOf[r.node] != 0 && (!c.kept[r.node] || r.extra >= 0 || c.cheap[r.node])
 }
 
 // reads lists the results that a node reads.
@@ -74,6 +74,9 @@ func (c *compiler) replayFor(n *gorgonia.Node) error {
 // replay emits the operations of a segment that its backward needs, in their
 // forward order.
 func (c *compiler) replay(segment int) error {
+	if n, ok := c.cheapIn[segment]; ok {
+		return c.emit(n, true, true)
+	}
 	needed := make(map[*gorgonia.Node]bool)
 	var stack []*gorgonia.Node
 	for _, n := range c.backward {
@@ -96,8 +99,10 @@ func (c *compiler) replay(segment int) error {
 			}
 		}
 	}
+	last := c.lastNeeded(needed)
 	for _, n := range c.forward {
-		if needed[n] {
+		if needed[n] || c.eager() && c.segmentOf[n] == segment && n.ID() <= last {
+			needed[n] = true
 			if err := c.emit(n, true, true); err != nil {
 				return err
 			}

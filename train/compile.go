@@ -40,6 +40,8 @@ type compiler struct {
 	replayed  map[int]bool
 	again     map[result]int // recomputed results
 	kept      map[*gorgonia.Node]bool
+	cheap     map[*gorgonia.Node]bool // computed again by themselves
+	cheapIn   map[int]*gorgonia.Node  // by segment
 }
 
 // result names what a node computes: itself (extra -1) or one of its extras.
@@ -208,6 +210,7 @@ func (c *compiler) emitAll() error {
 		c.addSource(n, seed, nil)
 	}
 	c.findSegments()
+	c.findCheap()
 	for _, n := range c.forward {
 		if err := c.emit(n, false, false); err != nil {
 			return err

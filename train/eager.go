@@ -158,13 +158,14 @@ func (c *compiler) isHandedOnView(v int) bool {
 }
 
 // groupEnd is the last step of the autograd node that a backward step belongs
-// to: what a node used goes when all of it is done.
-func (c *compiler) groupEnd(i int) int {
+// to: what a node used goes when all of it is done. A recomputed value is only
+// referred to by the node's own operations, not by what it saved.
+func (c *compiler) groupEnd(i int, recomputed bool) int {
 	steps := c.plan.steps
 	if steps[i].group == nil {
 		return i
 	}
-	for i+1 < len(steps) && steps[i+1].group == steps[i].group {
+	for i+1 < len(steps) && steps[i+1].group == steps[i].group && !(recomputed && steps[i+1].d.Validates) {
 		i++
 	}
 	return i
@@ -216,6 +217,13 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 			nodes = append(nodes, n)
 		}
 	}
+	// A checkpointed block's arguments are referred to until its last node.
+	last := make(map[int]*gorgonia.Node)
+	for _, n := range nodes {
+		if s := c.segmentOf[op.ForwardOf(n)]; s != 0 {
+			last[s] = op.ForwardOf(n)
+		}
+	}
 	for len(nodes) > 0 {
 		end := 1
 		for end < len(nodes) && op.ForwardOf(nodes[end]) == op.ForwardOf(nodes[0]) {
@@ -234,6 +242,14 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 				return err
 			}
 		}
+		if f := op.ForwardOf(group[0]); f != nil && last[c.segmentOf[f]] == f && c.segmentOf[f] != 0 {
+			s := &c.steps[len(c.steps)-1]
+			for _, n := range c.b.Segments()[c.segmentOf[f]-1].Inputs {
+				if v, ok := c.at[result{n, -1}]; ok {
+					s.keeps = append(s.keeps, v)
+				}
+			}
+		}
 		for _, n := range group {
 			done = append(done, n)
 			done = append(done, c.addUp(n)...)
@@ -246,6 +262,16 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 		}
 	}
 	return nil
+}
+
+// lastNeeded is the greatest id of a set of nodes. PyTorch computes a segment
+// again from its beginning up to the last value that backward needs.
+func (c *compiler) lastNeeded(nodes map[*gorgonia.Node]bool) int64 {
+	last := int64(-1)
+	for n := range nodes {
+		last = max(last, n.ID())
+	}
+	return last
 }
 
 // keepToEnd keeps recomputed values whose function was left early until the

@@ -21,7 +21,7 @@ func eagerLoss(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia.Node, e
 	if err != nil {
 		return nil, err
 	}
-	b.EndForward(loss)
+	b.EndForward(loss, targets != nil && nn.ShiftsLabels(b.Root()))
 	return loss, nil
 }
 

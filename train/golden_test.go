@@ -53,12 +53,17 @@ func TestGoldenTrainings(t *testing.T) {
 			for _, checkpointing := range []bool{false, true} {
 				for _, micro := range []int{1, 3} {
 					for _, optimizer := range []string{"adamw", "adamw-fused", "adamw-loop"} {
-						name := fmt.Sprintf("%s/%v/checkpointing=%v/micro=%d/%s", g.name, dt, checkpointing, micro, optimizer)
-						t.Run(name, func(t *testing.T) {
-							dev := device.NewCPU(alloc.Config{})
-							defer dev.Close()
-							trainGolden(t, dev, g, dt, checkpointing, micro, optimizer)
-						})
+						for _, composition := range []nn.Composition{nn.Fused, nn.Eager} {
+							if composition == nn.Eager && optimizer != "adamw" {
+								continue // the optimizer does not know how gradients were made
+							}
+							name := fmt.Sprintf("%s/%v/checkpointing=%v/micro=%d/%s/%v", g.name, dt, checkpointing, micro, optimizer, composition)
+							t.Run(name, func(t *testing.T) {
+								dev := device.NewCPU(alloc.Config{})
+								defer dev.Close()
+								trainGolden(t, dev, g, dt, checkpointing, micro, optimizer, composition)
+							})
+						}
 					}
 				}
 			}
@@ -90,26 +95,41 @@ func floatBytes(dt device.DType, v []float64) []byte {
 	return b
 }
 
-func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, checkpointing bool, micro int, optimizer string) {
+func appendToken(b []byte, dt device.DType, token int64) []byte {
+	if dt == device.Int64 {
+		return binary.LittleEndian.AppendUint64(b, uint64(token))
+	}
+	return binary.LittleEndian.AppendUint32(b, uint32(token))
+}
+
+func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, checkpointing bool, micro int, optimizer string, composition nn.Composition) {
 	const rows, tokens = 3, 12
 	tolerance := 1e-9
-	inner := tolerance // of gradients, norms and weights
-	if g.name == "qwen2" {
-		// Transformers computes RMSNorm in float32 even in a float64 model, so
-		// these values carry roundings of 6e-8, which gradients that cancel
-		// enlarge.
-		tolerance, inner = 1e-8, 3e-6
-	}
 	if dt == device.Float32 {
-		tolerance, inner = 1e-4, 1e-4
+		tolerance = 1e-4
 	}
 	f, err := safetensors.Open(g.file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	// Transformers computes RMSNorm in float32 even in a float64 model, so
+	// golden_qwen2 carries roundings of 6e-8, which gradients that cancel
+	// enlarge. What float64 norms give is in a file of its own; see
+	// testdata/golden_qwen2_norms.py.
+	exact := f
+	if g.name == "qwen2" && dt == device.Float64 {
+		if exact, err = safetensors.Open("testdata/golden_qwen2_float64.safetensors"); err != nil {
+			t.Fatal(err)
+		}
+		defer exact.Close()
+	}
 	floats := func(name string) []float64 {
-		v, err := f.ReadFloat64s(name)
+		file := f
+		if exact.Has(name) {
+			file = exact
+		}
+		v, err := file.ReadFloat64s(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +149,7 @@ func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, che
 		}
 	}
 	graph, err := train.BuildGraph(model, train.BatchShape{Rows: rows / micro, Tokens: tokens}, train.CrossEntropy,
-		nn.Options{DType: dt, GradientCheckpointing: checkpointing, Training: true})
+		nn.Options{DType: dt, GradientCheckpointing: checkpointing, Training: true, Composition: composition})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +175,8 @@ func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, che
 			var in, targets []byte
 			for r := m * rows / micro; r < (m+1)*rows/micro; r++ {
 				for i := range tokens {
-					in = binary.LittleEndian.AppendUint32(in, uint32(batch[r*(tokens+1)+i]))
-					targets = binary.LittleEndian.AppendUint32(targets, uint32(batch[r*(tokens+1)+i+1]))
+					in = appendToken(in, graph.Specs[0].DType, batch[r*(tokens+1)+i])
+					targets = appendToken(targets, graph.Specs[1].DType, batch[r*(tokens+1)+i+1])
 				}
 			}
 			x, err := s.Input("batch", graph.Specs[0], in)
@@ -193,14 +213,14 @@ func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, che
 				if !ok {
 					t.Fatalf("%s has no gradient", p.Name)
 				}
-				compare(t, "gradient of "+p.Name, readFloats(grad), floats("grad0."+g.prefix+p.Name), inner)
+				compare(t, "gradient of "+p.Name, readFloats(grad), floats("grad0."+g.prefix+p.Name), tolerance)
 			}
 		}
 		norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(norm-norms[step]) > inner*norms[step] {
+		if math.Abs(norm-norms[step]) > tolerance*norms[step] {
 			t.Fatalf("step %d: gradient norm %.15g, PyTorch %.15g", step, norm, norms[step])
 		}
 		if err := s.Step(o, 3e-3); err != nil {
@@ -210,16 +230,16 @@ func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, che
 	}
 	for _, p := range s.Parameters() {
 		got, want := readFloats(p.Value), floats("final."+g.prefix+p.Name)
-		if from, to := keyBias(p.Name, len(got)); to > 0 && (dt == device.Float32 || g.name == "qwen2") {
+		if from, to := keyBias(p.Name, len(got)); dt == device.Float32 && to > 0 {
 			// A softmax does not change when every score of a row grows by the
 			// same number, so the gradient of the keys' bias is zero but for
-			// rounding. Adam divides it by its own size, and what is left of
-			// float32's rounding is noise of up to the learning rate in each step.
+			// rounding. Adam divides it by its own size, and what is left in
+			// float32 is noise of up to the learning rate in each step.
 			compare(t, "final "+p.Name, got[from:to], want[from:to], 3e-3*float64(len(losses)))
 			clear(got[from:to])
 			clear(want[from:to])
 		}
-		compare(t, "final "+p.Name, got, want, inner)
+		compare(t, "final "+p.Name, got, want, tolerance)
 	}
 	o.Release()
 	s.Close()
@@ -239,8 +259,9 @@ func keyBias(name string, n int) (from, to int) {
 	return 0, 0
 }
 
-// compare allows the tolerance relative to the largest element: single ones
-// can be near zero by cancellation.
+// compare allows the tolerance, relative where elements are larger than 1. A
+// unit in the last place of the rotary tables, which are float32 in any model,
+// moves qwen2's weights by up to 8e-10 in ten steps.
 func compare(t *testing.T, what string, got, want []float64, tolerance float64) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -251,7 +272,7 @@ func compare(t *testing.T, what string, got, want []float64, tolerance float64) 
 		scale = max(scale, math.Abs(v))
 	}
 	for i := range got {
-		if !(math.Abs(got[i]-want[i]) <= tolerance*max(scale, 1e-3)) {
+		if !(math.Abs(got[i]-want[i]) <= tolerance*max(scale, 1)) {
 			t.Fatalf("%s[%d] = %.15g, PyTorch %.15g", what, i, got[i], want[i])
 		}
 	}

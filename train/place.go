@@ -298,7 +298,7 @@ func (c *compiler) endings(held []bool) {
 		if st.kind == input && st.last < p.forward {
 			continue // the caller's; nothing is kept of it
 		}
-		s := &p.steps[c.groupEnd(st.last)]
+		s := &p.steps[c.groupEnd(st.last, p.steps[born[k]].recomputed)]
 		s.free = append(s.free, k)
 	}
 }

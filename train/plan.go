@@ -89,6 +89,9 @@ type PlanOptions struct {
 	// Differentiate are the outputs whose gradients backward starts from: a
 	// loss. Empty means no backward pass, and nothing is kept for one.
 	Differentiate []*gorgonia.Node
+	// SaveAll keeps every value that backward reads, even those of operations
+	// that are cheaper to compute again (op.Description.Cheap).
+	SaveAll bool
 }
 
 // Compile plans the graph that a builder has built: what outputs need and, when

@@ -42,10 +42,12 @@ type Workload struct {
 	// them.
 	KeepGradients bool
 	Composition   nn.Composition
-	// Workspaces are what libraries hold before the model is built, in bytes
-	// each. See Profile.
-	Workspaces []int64
-	Allocator  alloc.Config
+	// Profile is what libraries take; nothing when zero.
+	Profile   Profile
+	Allocator alloc.Config
+	// Observe, when not nil, is called with every event of the allocator once
+	// the model is there.
+	Observe func(*alloc.Event)
 }
 
 // Prediction is a predicted training.
@@ -99,6 +101,7 @@ type predictor struct {
 	plan      *Plan
 	optimizer optim.Optimizer
 	inputs    []*Value // the variables of the batch
+	targets   *Value   // those of the batch that the loss does not take
 	result    *Result  // the variable of the loss
 }
 
@@ -113,7 +116,10 @@ func newPredictor(w Workload) (*predictor, error) {
 	if w.Composition == nn.Fused && w.Precision != FP32 {
 		return nil, fmt.Errorf("precision %s: the fused composition computes in fp32; use --composition eager", w.Precision)
 	}
-	p := &predictor{w: w, dev: device.NewMeta(w.Allocator)}
+	if w.Composition == nn.Eager {
+		w.Allocator.AddressOrder = true
+	}
+	p := &predictor{w: w, dev: device.NewMetaOn(&cudaAddresses{}, w.Allocator)}
 	var err error
 	if p.model, err = nn.New(w.Model); err != nil {
 		return nil, err
@@ -136,7 +142,7 @@ func newPredictor(w Workload) (*predictor, error) {
 	}
 	r := instrument.New(instrument.Options{NoTiming: true})
 	r.Attach(p.dev.Allocator())
-	p.s = NewSession(p.dev, r, SessionOptions{})
+	p.s = NewSession(p.dev, r, SessionOptions{Profile: w.Profile})
 	return p, nil
 }
 
@@ -152,16 +158,13 @@ func buildForPrediction(b *nn.Builder, w Workload) (*Graph, error) {
 
 func (p *predictor) run() error {
 	s := p.s
-	for _, n := range p.w.Workspaces {
-		label := instrument.Label{Category: instrument.Workspace, Op: "library"}
-		if _, err := s.Allocate(device.Spec{DType: device.Uint8, Shape: []int{int(n)}}, label); err != nil {
-			return err
-		}
-	}
 	if err := s.Measure("model", p.materialize); err != nil {
 		return err
 	}
 	s.recorder.Mark("model")
+	if p.w.Observe != nil {
+		p.dev.Allocator().Observe(p.w.Observe)
+	}
 	for step := range p.w.Steps {
 		s.recorder.Step(step)
 		if err := p.step(); err != nil {
@@ -236,7 +239,16 @@ func (p *predictor) batch() error {
 		}
 		next = append(next, v)
 	}
-	for _, v := range p.inputs {
+	targets := p.targets
+	p.targets = nil
+	if len(specs) == 1 {
+		label := instrument.Label{Category: instrument.Input, Module: "targets", Op: "input"}
+		var err error
+		if p.targets, err = p.s.Allocate(specs[0], label); err != nil {
+			return err
+		}
+	}
+	for _, v := range append(p.inputs, targets) {
 		v.Release()
 	}
 	p.inputs = next

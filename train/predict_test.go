@@ -123,6 +123,9 @@ func workloadOf(t *testing.T, r *memoryRecord) train.Workload {
 	if r.Loss == "mean" {
 		w.Loss = train.MeanOutput
 	}
+	if r.Base == 0 {
+		w.Profile, _ = train.FindProfile("h200")
+	}
 	w.Optimizer = r.Opt
 	if r.Opt == "sgdm" {
 		w.Optimizer = "sgd-momentum"

@@ -96,7 +96,7 @@ func (s *Session) Backward(r *Result, seeds ...*Value) error {
 		return fmt.Errorf("backward: %d gradients given for %d outputs", len(seeds), len(p.seeds))
 	}
 	r.ended = true
-	x := &execution{s: s, p: p, r: r}
+	x := &execution{s: s, p: p, r: r, backward: true}
 	x.begin()
 	for i, v := range p.seeds {
 		if got, want := seeds[i].Spec, p.values[v].spec; got.String() != want.String() {
@@ -121,6 +121,9 @@ type execution struct {
 	addr []uint64 // by storage
 	call device.Call
 	tags []alloc.Tag
+	// backward says that this is the backward pass, which PyTorch runs in a
+	// thread of its own.
+	backward bool
 }
 
 // begin finds the addresses of what is in memory already.
@@ -222,6 +225,9 @@ func (x *execution) compute(st *step) error {
 	}
 	if st.d.MatrixProduct {
 		if err := x.s.workspace.take(x.s); err != nil {
+			return err
+		}
+		if err := x.s.libraries.take(x.s, x.backward, st.d.Kernel); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ type Session struct {
 	params    []*Param
 	byPointer map[*nn.Parameter]*Param
 	workspace workspace
+	libraries libraries
 	passes    int64 // forward passes so far, which number random draws
 	seed      uint64
 	hooks     []func(nn.Call, []device.Tensor)
@@ -36,6 +37,9 @@ type SessionOptions struct {
 	// product and keeps. It is taken in blocks of at most 32 MiB, as cuBLAS
 	// and cuBLASLt take theirs on an H200.
 	WorkspaceBytes int64
+	// Profile is what PyTorch's libraries take on a card, for predictions of
+	// the eager composition.
+	Profile Profile
 	// Seed is where random draws (initial weights, dropout) begin.
 	Seed uint64
 }
@@ -70,6 +74,7 @@ func NewSession(dev device.Device, recorder *instrument.Recorder, o SessionOptio
 		recorder:  recorder,
 		byPointer: make(map[*nn.Parameter]*Param),
 		workspace: workspace{bytes: o.WorkspaceBytes},
+		libraries: libraries{profile: o.Profile},
 		seed:      o.Seed,
 	}
 }

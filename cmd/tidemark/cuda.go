@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+
+	"github.com/urfave/cli/v2"
+
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/cuda"
@@ -8,9 +12,23 @@ import (
 
 // openCUDA opens a GPU; the error wraps device.ErrAbsent where there is none.
 func openCUDA(n int, config alloc.Config) (device.Device, error) {
-	d, err := cuda.Open(n, cuda.Options{Alloc: config})
+	o := cuda.Options{Alloc: config}
+	if os.Getenv("TIDEMARK_PROFILE") != "" {
+		o.Profile = os.Stderr
+	}
+	d, err := cuda.Open(n, o)
 	if err != nil {
 		return nil, err
 	}
 	return d, nil
+}
+
+// workspaceBytes is what the command line gives the matrix library to keep:
+// unless it says otherwise, nothing on meta and cpu, and on a GPU what cuBLAS
+// works best in.
+func workspaceBytes(c *cli.Context, kind string) int64 {
+	if kind == "cuda" && !c.IsSet("workspace-bytes") {
+		return cuda.WorkspaceBytes
+	}
+	return c.Int64("workspace-bytes")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/scenarios"
 )
@@ -96,6 +97,8 @@ func scenarioOptions(c *cli.Context, dev chosen, s scenarios.Scenario) (scenario
 	for _, f := range s.Flags {
 		if c.IsSet(f.Name) {
 			given[f.Name] = fmt.Sprint(c.Value(f.Name))
+		} else if f.Name == "workspace-bytes" && dev.kind == "cuda" {
+			given[f.Name] = fmt.Sprint(int64(cuda.WorkspaceBytes))
 		}
 	}
 	values, err := s.Resolve(dev.kind, given)

@@ -84,7 +84,7 @@ func trainingFlags() []cli.Flag {
 		&cli.IntFlag{Name: "save-every", Usage: "save after so many steps, not only at the end"},
 		&cli.StringFlag{Name: "resume", Usage: "folder of a saved training to continue (saved there again)"},
 		&cli.IntFlag{Name: "workers", Value: 1, Usage: "goroutines that prepare batches"},
-		&cli.Int64Flag{Name: "workspace-bytes", Usage: "what the matrix library keeps from its first product on (assumed)"},
+		&cli.Int64Flag{Name: "workspace-bytes", Usage: "what the matrix library keeps from its first product on (assumed; on a GPU real, and by default what cuBLAS works best in)"},
 	}
 }
 
@@ -284,7 +284,7 @@ func newTraining(c *cli.Context, dev chosen) (*training, error) {
 	}
 	j.recorder = instrument.New(instrument.Options{NoTiming: dev.kind == "meta"})
 	j.recorder.Attach(d.Allocator())
-	o := train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: c.Int64("workspace-bytes")}}
+	o := train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: workspaceBytes(c, dev.kind)}}
 	if resume != "" {
 		j.trainer, err = train.Resume(d, j.recorder, resume, func(s *train.Settings) {
 			if c.IsSet("steps") {

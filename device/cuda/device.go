@@ -40,6 +40,7 @@ type Device struct {
 	modules      map[source]cu.Module
 	functions    map[kernelKey]*function
 	arguments    arguments
+	profile      *profile // nil when nothing is timed
 	closed       bool
 }
 
@@ -65,6 +66,9 @@ func open(index int, options Options) (*Device, error) {
 	}
 	d := &Device{options: options, index: index, dev: cu.Device(index), card: cards[index], driver: cu.Version(),
 		cache: options.KernelCache, modules: map[source]cu.Module{}, functions: map[kernelKey]*function{}}
+	if options.Profile != nil {
+		d.profile = &profile{out: options.Profile, times: map[string]*callTime{}}
+	}
 	if d.cache == "" {
 		d.cache = cacheFolder()
 	}
@@ -205,7 +209,13 @@ func (d *Device) Run(c *device.Call) error {
 	if f == nil {
 		return fmt.Errorf("%s has no GPU kernel", c.Kernel)
 	}
-	if err := f(d, c); err != nil {
+	var err error
+	if d.profile != nil {
+		err = d.timed(c, f)
+	} else {
+		err = f(d, c)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", c.Kernel, err)
 	}
 	return nil
@@ -226,8 +236,9 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
+	profileErr := d.closeProfile()
 	err := d.do(func() error {
-		var errs []error
+		errs := []error{profileErr}
 		if d.stream != (cu.Stream{}) {
 			errs = append(errs, d.stream.Synchronize())
 		}

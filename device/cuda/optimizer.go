@@ -144,7 +144,7 @@ func gradNormCall(d *Device, c *device.Call) error {
 
 // norm is out = √ of the sum of the partial sums, in out's type.
 func (d *Device) norm(elem device.DType, partial, out device.Tensor, parts int64) error {
-	f, err := d.kernel("optimizer", "norm", elem)
+	f, err := d.kernel("optimizer", "total_norm", elem)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,16 @@
 package cuda
 
-import "github.com/tidemark-lab/tidemark/device/alloc"
+import (
+	"io"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+)
+
+// WorkspaceBytes is what cuBLAS is best given to work in (32 MiB, its own
+// choice on compute capability 9.0), and a block of 1 MiB for sums over rows:
+// see train.SessionOptions. Without it, cuBLAS takes memory of its own that the
+// allocator does not see, and large sums are slow.
+const WorkspaceBytes = 33 << 20
 
 // Options are the settings of Open. The zero value is the default.
 type Options struct {
@@ -12,4 +22,7 @@ type Options struct {
 	// KernelCache is the folder that compiled kernels are kept in; empty means
 	// tidemark/kernels in the user's cache folder.
 	KernelCache string
+	// Profile gets a table of the time on the card that each kind of call took
+	// when the device is closed. Nil measures nothing.
+	Profile io.Writer
 }

@@ -97,6 +97,7 @@ func activate(name string, keepsResult bool, x *gorgonia.Node, f32, f64, g32, g6
 	}
 	return Apply(Description{
 		Kernel:  name + ".forward",
+		Cheap:   !keepsResult,
 		Out:     s,
 		InPlace: []int{0},
 		Host:    host(s.DType, f32, f64),

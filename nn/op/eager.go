@@ -69,7 +69,7 @@ func convert(kernel string, x *gorgonia.Node, to device.DType) (*gorgonia.Node, 
 		return x, err
 	}
 	s.DType = to
-	return Apply(Description{Kernel: kernel, Out: s, Host: unsupported}, nil, nil, x)
+	return Apply(Description{Kernel: kernel, Out: s, Validates: true, Host: unsupported}, nil, nil, x)
 }
 
 // Cast is x in another element type; its gradient goes back to x's.
@@ -84,7 +84,7 @@ func Cast(x *gorgonia.Node, to device.DType, serial int) (*gorgonia.Node, error)
 	}
 	out := device.Spec{DType: to, Shape: s.Shape}
 	gradient := func(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := convert("aten.to", grad, s.DType)
+		dx, err := applyTo("aten.to", s, unsupported, grad)
 		return gorgonia.Nodes{dx}, err
 	}
 	return Apply(Description{Kernel: "aten.to", Out: out, Ints: []int64{int64(serial)}, Host: unsupported}, []bool{true}, gradient, x)
@@ -302,5 +302,20 @@ func embeddingMemory(tokens, vocabulary, width int64) []MemoryStep {
 	if tokens <= maxUnsorted {
 		return nil
 	}
-	return (&memoryScript{}).result(0).steps
+	// Sizes as the traces show them. What cub needs to sort is a second copy of
+	// keys and values and a constant; segments are at most the tokens or the
+	// vocabulary, partial ones take ten rows each.
+	const rowsPerPartial, cubSort, cubScan = 10, 17919, 1279
+	segments := min(tokens, vocabulary)
+	partials := tokens/rowsPerPartial + segments
+	m := &memoryScript{}
+	sorted, original, order := m.temporary(8*tokens), m.temporary(8*tokens), m.temporary(8*tokens)
+	m.passing(16*tokens + cubSort).drop(order).result(0)
+	offsets, count := m.temporary(8*tokens), m.temporary(8)
+	unique := m.temporary(8 * tokens)
+	m.passing(cubScan).drop(unique)
+	sizes, starts := m.temporary(8*segments), m.temporary(8*segments)
+	m.passing(cubScan)
+	number, rows, sums := m.temporary(8), m.temporary(8*partials), m.temporary(8*partials)
+	return m.drop(sums, rows, number, starts, sizes, count, offsets, original, sorted).steps
 }

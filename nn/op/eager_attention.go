@@ -71,13 +71,61 @@ func joinColumns[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// EagerAttentionPacked is EagerAttention on the result of SplitQKV.
-func EagerAttentionPacked(split *gorgonia.Node, heads int, way SDPA) (*gorgonia.Node, error) {
+// CacheAppend is keys or values appended to an empty cache: a copy, whose
+// gradient is passed on.
+//
+// Kernel: aten.cat x → x.
+func CacheAppend(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		return gorgonia.Nodes{dy}, nil
+	}
+	d := CopyDescription(s)
+	d.Kernel, d.In = "aten.cat", nil
+	return Apply(d, []bool{true}, gradient, x)
+}
+
+// CachePacked copies the keys and values of SplitQKV's result to an empty
+// cache.
+//
+// Kernel (Ints: rows, H·D): aten.cat qkv → k, v.
+func CachePacked(split *gorgonia.Node) (*gorgonia.Node, error) {
+	s, rows, cols, err := lastDimension("cache", split)
+	if err != nil {
+		return nil, err
+	}
+	part := device.Spec{DType: s.DType, Shape: slices.Clone(s.Shape)}
+	part.Shape[2] /= 3
+	return Apply(Description{Kernel: "aten.cat", Out: part, Extras: []device.Spec{part}, Ints: []int64{int64(rows), int64(cols / 3)},
+		Host: host(s.DType, cachePacked[float32], cachePacked[float64])}, nil, nil, split)
+}
+
+func cachePacked[T device.Float](c *device.Call) error {
+	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	x := device.Floats[T](c.In[0])
+	for i, out := range c.Out {
+		y := device.Floats[T](out)
+		for r := range rows {
+			copy(y[r*cols:(r+1)*cols], x[(3*r+i+1)*cols:])
+		}
+	}
+	return nil
+}
+
+// EagerAttentionPacked is EagerAttention on the result of SplitQKV. cache, if
+// not nil, is that of CachePacked, which then holds the keys and values.
+func EagerAttentionPacked(split *gorgonia.Node, heads int, way SDPA, cache *gorgonia.Node) (*gorgonia.Node, error) {
 	s := split.Shape()
 	if len(s) != 3 || heads < 1 || s[2]%(3*heads) != 0 {
 		return nil, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
 	}
 	a := attention{batch: s[0], queries: s[1], keys: s[1], heads: heads, kvHeads: heads, size: s[2] / 3 / heads}
+	if cache != nil {
+		return a.eager("packed", way, split, cache)
+	}
 	return a.eager("packed", way, split)
 }
 
@@ -132,9 +180,14 @@ func (a *attention) eager(form string, way SDPA, in ...*gorgonia.Node) (*gorgoni
 		for i := range d.Extras {
 			g.Uses = append(g.Uses, Use{out, i})
 		}
-		dq, err := Apply(g, nil, nil, append(slices.Clone(in), out, grad)...)
+		operands := append(slices.Clone(in), out, grad)
+		if packed && len(in) == 2 {
+			operands = []*gorgonia.Node{in[0], out, grad, in[1]}
+			g.Uses = append(g.Uses, Use{in[1], 0})
+		}
+		dq, err := Apply(g, nil, nil, operands...)
 		if err != nil || packed {
-			return gorgonia.Nodes{dq}, err
+			return gorgonia.Nodes{dq, nil}[:len(in)], err
 		}
 		dk, err := Pick(dq, 0)
 		if err != nil {
@@ -142,6 +195,10 @@ func (a *attention) eager(form string, way SDPA, in ...*gorgonia.Node) (*gorgoni
 		}
 		dv, err := Pick(dq, 1)
 		return gorgonia.Nodes{dq, dk, dv}, err
+	}
+	if packed && len(in) == 2 {
+		d.Uses = []Use{{in[1], 0}}
+		return Apply(d, []bool{true, false}, gradient, in...)
 	}
 	wrt := []bool{true, true, true}[:len(in)]
 	return Apply(d, wrt, gradient, in...)
@@ -223,7 +280,10 @@ func eagerAttentionBackward[T device.Float](packed bool) kernel {
 		}
 		inner := *c
 		if packed {
-			inner.In = append(unpacked[T](c, a), c.In[1:]...)
+			inner.In = append(unpacked[T](c, a), c.In[1], c.In[2], c.In[3])
+			if len(c.In) > 5 && c.In[3].Elements() == c.Out[1].Elements() && c.In[4].DType == c.In[0].DType {
+				inner.In[5] = c.In[4] // behind the cache
+			}
 		}
 		inner.In = inner.In[:6]
 		_, inner.Scratch = heapDense(device.Spec{DType: c.Out[0].DType, Shape: []int{a.batch * a.heads * a.queries}})

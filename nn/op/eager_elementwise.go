@@ -237,7 +237,7 @@ func MulRows(x, r *gorgonia.Node) (*gorgonia.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		dr, err := Apply(Description{Kernel: "aten.sum", Out: rs, Ints: d.Ints,
+		dr, err := Apply(Description{Kernel: "aten.sum", Out: rs, Ints: d.Ints, Validates: true,
 			Host: host(s.DType, sumLast[float32], sumLast[float64])}, nil, nil, t)
 		return gorgonia.Nodes{dx, dr}, err
 	}

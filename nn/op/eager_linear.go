@@ -92,10 +92,11 @@ func EagerLinear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 func columnSum(dy, like *gorgonia.Node, rows, cols int64) (*gorgonia.Node, error) {
 	s := specOf(like)
 	d := Description{
-		Kernel: "aten.sum",
-		Out:    s,
-		Ints:   []int64{rows, 0, cols, 0},
-		Host:   host(s.DType, linearGradBias[float32], linearGradBias[float64]),
+		Kernel:    "aten.sum",
+		Out:       s,
+		Validates: true,
+		Ints:      []int64{rows, 0, cols, 0},
+		Host:      host(s.DType, linearGradBias[float32], linearGradBias[float64]),
 	}
 	m := (&memoryScript{}).result(0)
 	if buffer, semaphores := columnSumBuffers(rows, cols, statistics(s.DType).Size()); buffer > 0 {

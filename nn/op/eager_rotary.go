@@ -48,7 +48,9 @@ func EagerRotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta
 		Ints:   []int64{t, d, 0, 1},
 		Floats: []float64{theta},
 		Memory: m.steps,
-		Host:   host(dt, rotaryTable[float32], rotaryTable[float64]),
+
+		MatrixProduct: true,
+		Host:          host(dt, rotaryTable[float32], rotaryTable[float64]),
 	}, nil, nil, positions)
 	if err != nil {
 		return nil, nil, err

@@ -56,6 +56,10 @@ type Description struct {
 	// Memory is the order in which the call takes memory for results and
 	// temporaries. Nil takes the results in order, then the scratch.
 	Memory []MemoryStep
+	// Validates says that PyTorch's engine itself makes the result, when it
+	// fits what an autograd node returned to the operand: by a sum over
+	// repeated dimensions or a conversion.
+	Validates bool
 	// HandsOnView says that Out is handed on as a view of a tensor that
 	// PyTorch's engine keeps referring to, so that it cannot add to it in place.
 	HandsOnView bool
@@ -65,6 +69,9 @@ type Description struct {
 	// View makes the result another name for (part of) an operand's memory:
 	// nothing is computed.
 	View *View
+	// Cheap says that computing the result again costs little beside keeping
+	// it: a planner may drop it after forward if the operands are saved anyway.
+	Cheap bool
 	// Host is the CPU kernel.
 	Host func(*device.Call) error
 }

@@ -29,6 +29,7 @@ func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	}
 	d := Description{
 		Kernel:  "rmsnorm.forward",
+		Cheap:   true,
 		Out:     s,
 		Extras:  []device.Spec{{DType: s.DType, Shape: []int{rows}}},
 		Ints:    []int64{int64(rows), int64(cols)},

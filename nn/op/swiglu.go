@@ -45,6 +45,7 @@ func SwiGLU(g, u *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	return Apply(Description{
 		Kernel:  "swiglu.forward",
+		Cheap:   true,
 		Out:     s,
 		InPlace: []int{0, 1},
 		Host:    host(s.DType, swigluForward[float32], swigluForward[float64]),

@@ -250,9 +250,10 @@ extern "C" __global__ void __launch_bounds__(128)
     for (int i = 0; i < RI; i++) {
         int r = TY + 16 * i, t = first + r;
         real a = 0;
+        // In the order of scores, so that dp − delta is zero for a row of one key.
         if (t < M)
-            for (int c = TX; c < HEAD; c += 8) a += sd[r * STRIDE + c] * to_real(o[(i64)t * os + c]);
-        e[i] = row_sum(a);
+            for (int c = 0; c < HEAD; c++) a += sd[r * STRIDE + c] * to_real(o[(i64)t * os + c]);
+        e[i] = a;
         one[i] = 1;
         l[i] = t < M ? lse[t] : (real)0;
         if (TX == 0 && t < M) delta[t] = e[i];

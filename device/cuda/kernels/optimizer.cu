@@ -106,7 +106,7 @@ extern "C" __global__ void squares(const Tensors t, double *partial) {
 }
 
 // out = √Σ partial. One block. The result is of type double, or real with single set.
-extern "C" __global__ void norm(const double *partial, void *out, int parts, int single) {
+extern "C" __global__ void total_norm(const double *partial, void *out, int parts, int single) {
     double sum = 0;
     for (int i = threadIdx.x; i < parts; i += blockDim.x) sum += partial[i];
     sum = sqrt(block_sum_double(sum));

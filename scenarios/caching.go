@@ -1,0 +1,265 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+func cachingScenario() Scenario {
+	return Scenario{
+		Name:  "caching",
+		Title: "What the caching allocator does: the first step against later ones, emptying the cache, changing lengths under each setting",
+		Claims: []Claim{
+			{"D2.2", "Later steps look alike; the first differs, because the allocator fills its pools then and reuses blocks later."},
+			{"D2.3", "Freed blocks go to a pool, not back to the device; new memory is asked for only when no cached block fits."},
+			{"D2.4", "Reuse is much faster than asking the device each time."},
+			{"D2.5", "Allocated is what live tensors use, reserved what the allocator holds, cache included."},
+			{"D2.6", "Emptying the cache frees unused memory only, and later requests pay for new segments again."},
+			{"D2.7", "Settings (PYTORCH_CUDA_ALLOC_CONF) tune the allocator."},
+			{"D3.7", "Peaks of allocated and reserved need not be simultaneous: a difference is read at one moment."},
+		},
+		Flags: append(modelFlags("gpt2", 1024, 64),
+			Flag{Name: "batch", Default: 8, Small: 4, Usage: "rows of a batch"},
+			Flag{Name: "steps", Default: 5, Usage: "training steps of one length"},
+			Flag{Name: "lengths", Default: []int{1024, 640, 896, 384, 768, 512, 960, 448}, Small: []int{64, 40, 56, 24, 48, 32},
+				Usage: "sequence lengths, a step each"},
+			Flag{Name: "rounds", Default: 2, Usage: "how often the lengths come"},
+			Flag{Name: "block-bytes", Default: int64(64 << 20), Usage: "size of the block whose allocation is timed"},
+			Flag{Name: "repeats", Default: 200, Usage: "allocations that are timed"},
+			optimizerFlag(), workspaceFlag()),
+		Run: runCaching,
+	}
+}
+
+// CachingSettings are the resolved settings of caching.
+type CachingSettings struct {
+	Preset         string         `json:"preset"`
+	Batch          int            `json:"batch"`
+	Steps          int            `json:"steps"`
+	Lengths        []int          `json:"lengths"`
+	Rounds         int            `json:"rounds"`
+	BlockBytes     int64          `json:"block_bytes"`
+	Repeats        int            `json:"repeats"`
+	Optimizer      string         `json:"optimizer"`
+	WorkspaceBytes int64          `json:"workspace_bytes"`
+	Training       train.Settings `json:"training"` // of one length
+	model          chosenModel
+}
+
+// CachingResults is what caching found beside its runs.
+type CachingResults struct {
+	// Cached and Emptied are the steps of a training that keeps the cache and
+	// of one that empties it after each step.
+	Cached  []CachingStep `json:"cached"`
+	Emptied []CachingStep `json:"emptied"`
+	// Allocation compares the cost of an allocation.
+	Allocation AllocationCost `json:"allocation"`
+	// Settings are the trainings of changing lengths.
+	Settings []FragmentationResult `json:"settings"`
+}
+
+// CachingStep is a step as the allocator saw it.
+type CachingStep struct {
+	Step           int      `json:"step"`
+	NewSegments    int64    `json:"new_segments"` // asked of the device
+	NewBytes       int64    `json:"new_segment_bytes"`
+	Allocations    int64    `json:"allocations"` // blocks handed out
+	Segments       int64    `json:"segments"`    // held after the step
+	ReservedBytes  int64    `json:"reserved_bytes"`
+	AllocatedBytes int64    `json:"allocated_bytes"`
+	Seconds        *float64 `json:"seconds"`
+}
+
+func cachingSettings(v Values) (CachingSettings, error) {
+	set := CachingSettings{Optimizer: v.text("optimizer"), Lengths: v.numbers("lengths"), BlockBytes: v.bytes("block-bytes")}
+	var err error
+	if set.model, err = v.model(); err != nil {
+		return set, err
+	}
+	set.Preset = set.model.Name
+	if set.model.Tokens == 0 {
+		return set, errors.New("--preset: a dense net has no sequence lengths to change; choose a language model")
+	}
+	if !v.Given("lengths") {
+		set.Lengths = shortened(set.Lengths, set.model.Context)
+	}
+	for _, n := range set.Lengths {
+		if n < 1 || n > set.model.Context {
+			return set, fmt.Errorf("--lengths %s: the model's context is %d tokens, so every length must be from 1 to %d", Format(set.Lengths), set.model.Context, set.model.Context)
+		}
+	}
+	if set.Batch, err = v.within("batch", 1, maxBatch); err != nil {
+		return set, err
+	}
+	if set.Steps, err = v.within("steps", 3, maxSteps); err != nil {
+		return set, err
+	}
+	if set.Rounds, err = v.within("rounds", 1, 100); err != nil {
+		return set, err
+	}
+	if set.Repeats, err = v.within("repeats", 1, 1_000_000); err != nil {
+		return set, err
+	}
+	if set.BlockBytes < 1 || set.BlockBytes > 1<<40 {
+		return set, fmt.Errorf("--block-bytes %d: it must be from 1 to 2^40", set.BlockBytes)
+	}
+	if set.WorkspaceBytes, err = v.workspace(); err != nil {
+		return set, err
+	}
+	set.Training, err = set.model.training(set.Optimizer, train.CrossEntropy, set.Batch, set.Steps)
+	return set, err
+}
+
+// shortened scales lengths down to a shorter context.
+func shortened(lengths []int, context int) []int {
+	most := 0
+	for _, n := range lengths {
+		most = max(most, n)
+	}
+	if most <= context {
+		return lengths
+	}
+	list := make([]int, len(lengths))
+	for i, n := range lengths {
+		list[i] = max(1, n*context/most)
+	}
+	return list
+}
+
+func runCaching(ctx context.Context, o Options) (*Outcome, error) {
+	set, err := cachingSettings(o.Values)
+	if err != nil {
+		return nil, err
+	}
+	results := &CachingResults{}
+	out := &Outcome{Report: &report.Report{Scenario: "caching", Settings: set, Results: results}}
+	cached, err := o.train(ctx, out, job{name: "cached", settings: set.Training, workspace: set.WorkspaceBytes})
+	if err != nil {
+		return out, err
+	}
+	results.Cached = cachingSteps(cached)
+	emptied, err := o.train(ctx, out, job{name: "emptied", settings: set.Training, workspace: set.WorkspaceBytes,
+		after: func(_ int, t *train.Trainer) error {
+			d := t.Session().Device()
+			if err := d.Synchronize(); err != nil {
+				return err
+			}
+			return d.Allocator().EmptyCache()
+		}})
+	if err != nil {
+		return out, err
+	}
+	results.Emptied = cachingSteps(emptied)
+	if results.Allocation, err = o.allocationCost(set); err != nil {
+		return out, err
+	}
+	c := checker{out, o.basis(), ""}
+	cachingChecks(c, results, cached, emptied, set)
+	if results.Settings, err = o.fragmentation(ctx, out, set); err != nil {
+		return out, err
+	}
+	fragmentationChecks(c, results.Settings)
+	out.Explanation = explainCaching(set, results)
+	return out, nil
+}
+
+// cachingSteps reads each step's allocations off the timeline.
+func cachingSteps(r *trained) []CachingStep {
+	steps := r.rec.Steps()
+	list := make([]CachingStep, len(steps))
+	for i, s := range steps {
+		list[i] = CachingStep{Step: s.Step, Seconds: s.Seconds}
+		if i < len(r.stats) {
+			x := r.stats[i]
+			list[i].Segments, list[i].ReservedBytes, list[i].AllocatedBytes = x.Segments.Current, x.Reserved.Current, x.Allocated.Current
+		}
+	}
+	for e := range r.rec.Events() {
+		for i, s := range steps {
+			if e.Position < s.FirstEvent || e.Position >= s.EndEvent {
+				continue
+			}
+			switch e.Action {
+			case alloc.Alloc:
+				list[i].Allocations++
+			case alloc.SegmentAlloc, alloc.SegmentMap:
+				list[i].NewSegments++
+				list[i].NewBytes += e.Size
+			}
+		}
+	}
+	return list
+}
+
+// settled is the step from which on every step finds all its blocks in the
+// cache: the first makes the optimizer's state, the second is the first that
+// has it beside activations.
+const settled = 2
+
+func cachingChecks(c checker, results *CachingResults, cached, emptied *trained, set CachingSettings) {
+	var later, anew int64
+	least := int64(-1)
+	for i, s := range results.Cached {
+		if i >= settled {
+			later += s.NewSegments
+		}
+	}
+	for i, s := range results.Emptied {
+		if i >= settled {
+			anew += s.NewSegments
+			if least < 0 || s.NewSegments < least {
+				least = s.NewSegments
+			}
+		}
+	}
+	c.that("first step fills the pools", "D2.2", "The first step asks the device for segments", "more than 0 segments",
+		fmt.Sprintf("%d segments", results.Cached[0].NewSegments), results.Cached[0].NewSegments > 0)
+	c.count("later steps reuse", "D2.2", "From the third step on all blocks come from the cache", "new segments", 0, later)
+	first, last := results.Cached[settled], results.Cached[len(results.Cached)-1]
+	c.bytes("later steps alike", "D2.2", "From the third step on reserved memory stays the same", first.ReservedBytes, last.ReservedBytes)
+	c.count("same allocations", "D2.3", "Later steps hand out as many blocks as each other", "allocations", first.Allocations, last.Allocations)
+	c.that("emptied cache", "D2.6", "With the cache emptied after each step, each later step asks the device for segments again",
+		"more than 0 in every step", fmt.Sprintf("%d at least", least), least > 0)
+	c.bytes("emptying frees unused memory only", "D2.6", "Emptying changes nothing of what is in use",
+		last.AllocatedBytes, results.Emptied[len(results.Emptied)-1].AllocatedBytes)
+	c.bytes("same peak", "D2.6", "Emptying between steps leaves the peak as it is (as requested)",
+		cached.requestedPeak(), emptied.requestedPeak())
+	a := results.Allocation
+	c.count("allocation with the cache", "D2.3", "Allocating and freeing a block again and again asks the device once", "segments", 1, a.CachedSegments)
+	c.count("allocation without", "D2.6", "With the cache emptied each time, it asks each time", "segments", int64(set.Repeats), a.EmptiedSegments)
+	if a.CachedSeconds != nil {
+		c.that("allocation cost", "D2.4", "An allocation from the cache takes less time than one from the device",
+			"less than "+milliseconds(a.EmptiedSeconds), milliseconds(a.CachedSeconds), *a.CachedSeconds < *a.EmptiedSeconds)
+	}
+}
+
+func explainCaching(set CachingSettings, results *CachingResults) []string {
+	var p prose
+	p.title("%s, batch %d: the cache kept, and emptied after each step", set.Preset, set.Batch)
+	rows := [][]string{{"step", "new segments", "of bytes", "reserved after", "time", "emptied: new", "of bytes", "reserved before emptying", "time"}}
+	for i, s := range results.Cached {
+		e := results.Emptied[i]
+		rows = append(rows, []string{fmt.Sprint(s.Step), fmt.Sprint(s.NewSegments), size(s.NewBytes), size(s.ReservedBytes), milliseconds(s.Seconds),
+			fmt.Sprint(e.NewSegments), size(e.NewBytes), size(e.ReservedBytes), milliseconds(e.Seconds)})
+	}
+	p.table(rows)
+	p.say("  The first step fills the pools; the second still asks for more, since the optimizer's state is now beside the activations;")
+	p.say("  from the third on every one of %s allocations of a step is served from the cache.", grouped(results.Cached[settled].Allocations))
+	a := results.Allocation
+	if a.CachedSeconds != nil {
+		p.say("  Allocating and freeing %s: %s from the cache, %s with the cache emptied each time: %.0f times as long.", size(set.BlockBytes),
+			microseconds(a.CachedSeconds), microseconds(a.EmptiedSeconds), *a.EmptiedSeconds / *a.CachedSeconds)
+	} else {
+		p.say("  Allocating and freeing %s %d times asks the device for %d segment with the cache and for %d with the cache emptied each time.",
+			size(set.BlockBytes), set.Repeats, a.CachedSegments, a.EmptiedSegments)
+	}
+	explainFragmentation(&p, set, results.Settings)
+	return p.lines
+}
+
+func microseconds(s *float64) string { return fmt.Sprintf("%.2f µs", 1e6**s) }

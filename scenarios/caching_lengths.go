@@ -1,0 +1,341 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// FragmentationResult is a training of changing lengths under one setting of
+// the allocator.
+type FragmentationResult struct {
+	Setting string `json:"setting"` // as in PYTORCH_CUDA_ALLOC_CONF
+	// LimitBytes is the allocator's limit; 0 without one.
+	LimitBytes int64 `json:"limit_bytes"`
+	// Unsupported says why the setting has no effect on this device.
+	Unsupported        string `json:"unsupported,omitempty"`
+	PeakAllocatedBytes int64  `json:"peak_allocated_bytes"`
+	PeakReservedBytes  int64  `json:"peak_reserved_bytes"`
+	// CachedAtPeakBytes is reserved − allocated at the moment of the allocated
+	// peak.
+	CachedAtPeakBytes int64 `json:"reserved_minus_allocated_at_peak_bytes"`
+	// At the end of the last step, at one moment:
+	EndAllocatedBytes     int64 `json:"end_allocated_bytes"`
+	EndReservedBytes      int64 `json:"end_reserved_bytes"`
+	EndInactiveSplitBytes int64 `json:"end_inactive_split_bytes"`
+	Segments              int64 `json:"segments"`
+	// NewSegments counts segments or pages asked of the device over all steps;
+	// LateSegments those of the last round.
+	NewSegments  int64    `json:"new_segments"`
+	LateSegments int64    `json:"late_segments"`
+	Retries      int64    `json:"num_alloc_retries"`
+	Seconds      *float64 `json:"seconds"` // of the last round
+	Error        string   `json:"error,omitempty"`
+}
+
+// allocatorSettings are the settings that are compared, by their syntax in
+// PYTORCH_CUDA_ALLOC_CONF. The last gets a limit: without one it does nothing.
+var allocatorSettings = []string{
+	"",
+	"expandable_segments:True",
+	"max_split_size_mb:32",
+	"roundup_power2_divisions:4",
+	"garbage_collection_threshold:0.8",
+}
+
+// settingName names the empty setting.
+func settingName(s string) string {
+	if s == "" {
+		return "default"
+	}
+	return s
+}
+
+// fragmentation trains with changing lengths under each setting.
+func (o Options) fragmentation(ctx context.Context, out *Outcome, set CachingSettings) ([]FragmentationResult, error) {
+	var results []FragmentationResult
+	for _, text := range allocatorSettings {
+		config, err := alloc.ParseConfig(text)
+		if err != nil {
+			return nil, err
+		}
+		config.LimitBytes = o.Alloc.LimitBytes
+		if config.GarbageCollectionThreshold > 0 && config.LimitBytes == 0 {
+			config.LimitBytes = results[0].PeakReservedBytes
+		}
+		// A picture needs no more than the first two.
+		x, d, err := o.changingLengths(ctx, out, set, text, config, len(results) > 1)
+		if err != nil {
+			return results, err
+		}
+		if !o.meta() {
+			if x.Unsupported != "" {
+				config.ExpandableSegments = false // as the device has it
+			}
+			_, want, err := o.onMeta().changingLengths(ctx, nil, set, text, config, true)
+			if err != nil {
+				return results, err
+			}
+			checker{out, o.basis(), settingName(text)}.that("events as calculated", "", "Every event of the allocator is as calculated on meta",
+				want.String(), d.String(), want == d)
+		}
+		results = append(results, x)
+	}
+	return results, nil
+}
+
+// changingLengths trains on sequences of changing lengths. out may be nil.
+func (o Options) changingLengths(ctx context.Context, out *Outcome, set CachingSettings, setting string, config alloc.Config, light bool) (FragmentationResult, digest, error) {
+	x := FragmentationResult{Setting: settingName(setting), LimitBytes: config.LimitBytes}
+	var d digest
+	dev, err := o.Open(config)
+	if err != nil {
+		return x, d, err
+	}
+	defer dev.Close()
+	if config.ExpandableSegments && !dev.Allocator().Config().ExpandableSegments {
+		x.Unsupported = "this device cannot map memory into reserved addresses"
+	}
+	rec := instrument.New(instrument.Options{NoTiming: o.meta()})
+	rec.Attach(dev.Allocator())
+	d.follow(dev.Allocator())
+	l := &lengths{o: o, set: set, s: train.NewSession(dev, rec, train.SessionOptions{WorkspaceBytes: set.WorkspaceBytes, Seed: set.Training.Seed}),
+		plans: map[int]*lengthPlan{}}
+	if err := l.run(ctx, x.Setting); err != nil {
+		return x, d, fmt.Errorf("%s: %w", x.Setting, err)
+	}
+	stats := dev.Allocator().Stats()
+	peak := rec.Peak()
+	x.PeakAllocatedBytes, x.PeakReservedBytes, x.CachedAtPeakBytes = peak.AllocatedBytes, peak.ReservedBytes, peak.ReservedThenBytes-peak.AllocatedBytes
+	x.EndAllocatedBytes, x.EndReservedBytes, x.EndInactiveSplitBytes = stats.Allocated.Current, stats.Reserved.Current, stats.InactiveSplit.Current
+	x.Segments, x.Retries = stats.Segments.Current, stats.NumAllocRetries
+	steps := rec.Steps()
+	late := steps[len(steps)-len(set.Lengths):]
+	for e := range rec.Events() {
+		if e.Action == alloc.SegmentAlloc || e.Action == alloc.SegmentMap {
+			x.NewSegments++
+			if e.Position >= late[0].FirstEvent {
+				x.LateSegments++
+			}
+		}
+	}
+	if !o.meta() {
+		var total float64
+		for _, s := range late {
+			total += *s.Seconds
+		}
+		x.Seconds = &total
+	}
+	rec.Stop()
+	if out != nil {
+		out.Report.Runs = append(out.Report.Runs, report.NewRun("lengths-"+runName(setting), nn.Count(l.model), o.basis(), rec))
+		if !light {
+			out.Recordings = append(out.Recordings, Recording{"lengths-" + runName(setting), rec, dev.Allocator().Segments(), dev.Allocator().Config()})
+		}
+	}
+	l.optimizer.Release()
+	l.s.Close()
+	return x, d, nil
+}
+
+// runName is a setting's key, which names its files.
+func runName(setting string) string {
+	for i, c := range setting {
+		if c == ':' {
+			return setting[:i]
+		}
+	}
+	return settingName(setting)
+}
+
+// lengths is a training with a plan for each length.
+type lengths struct {
+	o         Options
+	set       CachingSettings
+	s         *train.Session
+	model     nn.Module
+	optimizer optim.Optimizer
+	plans     map[int]*lengthPlan
+	step      int
+}
+
+type lengthPlan struct {
+	graph *train.Graph
+	plan  *train.Plan
+	src   data.Source
+}
+
+func (l *lengths) run(ctx context.Context, name string) error {
+	var err error
+	if l.model, err = nn.New(l.set.model.Config); err != nil {
+		return err
+	}
+	if l.optimizer, err = optim.New(l.set.Optimizer, optim.Options{}); err != nil {
+		return err
+	}
+	_, vocabulary, _, err := nn.Sizes(l.set.model.Config)
+	if err != nil {
+		return err
+	}
+	for _, n := range l.set.Lengths {
+		if l.plans[n] != nil {
+			continue
+		}
+		g, err := train.BuildGraph(l.model, train.BatchShape{Rows: l.set.Batch, Tokens: n}, train.CrossEntropy, nn.Options{Training: true})
+		if err != nil {
+			return err
+		}
+		p, err := g.Compile()
+		if err != nil {
+			return err
+		}
+		src, err := data.RandomTokens(vocabulary, l.set.Batch, n, l.set.Training.Seed)
+		if err != nil {
+			return err
+		}
+		l.plans[n] = &lengthPlan{g, p, src}
+	}
+	if err := l.s.Measure("model", func() error { return l.s.Materialize(l.model, device.Float32) }); err != nil {
+		return err
+	}
+	for range l.set.Rounds {
+		for _, n := range l.set.Lengths {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			l.o.progress("%s: step %d, %d tokens", name, l.step+1, n)
+			l.s.Recorder().Step(l.step)
+			if err := l.train(l.plans[n]); err != nil {
+				return fmt.Errorf("step %d: %w", l.step, err)
+			}
+			l.s.Recorder().EndStep()
+			l.step++
+		}
+	}
+	return nil
+}
+
+// train does one step.
+func (l *lengths) train(p *lengthPlan) error {
+	inputs, err := l.upload(p)
+	defer func() {
+		for _, v := range inputs {
+			v.Release()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	var r *train.Result
+	if err := l.s.Measure("forward", func() (err error) {
+		r, err = l.s.Forward(p.plan, inputs...)
+		return err
+	}); err != nil {
+		return err
+	}
+	defer r.Release()
+	err = l.s.Measure("backward", func() error {
+		one, err := l.s.Allocate(device.Spec{DType: device.Float32}, instrument.Label{Category: instrument.Temporary, Op: "gradient of the loss"})
+		if err != nil {
+			return err
+		}
+		defer one.Release()
+		if err := l.s.Fill(one, "ones", 0, 0); err != nil {
+			return err
+		}
+		return l.s.Backward(r, one)
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.s.Measure("optim", func() error { return l.s.Step(l.optimizer, l.set.Training.Schedule.LR) }); err != nil {
+		return err
+	}
+	return l.s.Measure("zero", func() error { l.s.ZeroGrad(); return nil })
+}
+
+func (l *lengths) upload(p *lengthPlan) ([]*train.Value, error) {
+	var batch data.Batch
+	if !l.o.meta() {
+		if err := p.src.Batch(l.step, &batch); err != nil {
+			return nil, err
+		}
+	}
+	var inputs []*train.Value
+	for i, spec := range p.graph.Specs {
+		var src []byte
+		if !l.o.meta() {
+			for _, id := range [][]int32{batch.Inputs, batch.Targets}[i] {
+				src = binary.LittleEndian.AppendUint32(src, uint32(id))
+			}
+		}
+		v, err := l.s.Input([]string{"batch", "targets"}[i], spec, src)
+		if err != nil {
+			return inputs, err
+		}
+		inputs = append(inputs, v)
+	}
+	return inputs, nil
+}
+
+func fragmentationChecks(c checker, results []FragmentationResult) {
+	standard := results[0]
+	for _, x := range results {
+		c.run = x.Setting
+		c.that("allocated inside reserved", "D2.5", "Allocated memory lies inside reserved memory", "allocated ≤ reserved, at the end and at the peaks",
+			fmt.Sprintf("%d ≤ %d, %d ≤ %d", x.EndAllocatedBytes, x.EndReservedBytes, x.PeakAllocatedBytes, x.PeakReservedBytes),
+			x.EndAllocatedBytes <= x.EndReservedBytes && x.PeakAllocatedBytes <= x.PeakReservedBytes)
+		if x.LimitBytes > 0 {
+			c.that("limit", "D2.7", "Reserved memory stays within the limit", fmt.Sprintf("at most %d bytes", x.LimitBytes),
+				fmt.Sprintf("%d bytes", x.PeakReservedBytes), x.PeakReservedBytes <= x.LimitBytes)
+		}
+		switch {
+		case x.Unsupported != "":
+		case runName(x.Setting) == "expandable_segments":
+			c.that("less reserved", "D2.7", "Expandable segments, which have no fixed sizes, reserve no more than the default",
+				fmt.Sprintf("at most %d bytes", standard.PeakReservedBytes), fmt.Sprintf("%d bytes", x.PeakReservedBytes), x.PeakReservedBytes <= standard.PeakReservedBytes)
+		case runName(x.Setting) == "roundup_power2_divisions":
+			c.that("rounding", "D2.7", "Rounding sizes up to few classes allocates no less than the default",
+				fmt.Sprintf("at least %d bytes", standard.PeakAllocatedBytes), fmt.Sprintf("%d bytes", x.PeakAllocatedBytes), x.PeakAllocatedBytes >= standard.PeakAllocatedBytes)
+		}
+	}
+}
+
+func explainFragmentation(p *prose, set CachingSettings, results []FragmentationResult) {
+	p.title("Sequence lengths %s, %d times over, under each setting of the allocator", Format(set.Lengths), set.Rounds)
+	whole := [][]string{{"over all steps", "peak allocated", "peak reserved", "asked for", "in the last round", "retries", "time of it"}}
+	end := [][]string{{"at one moment", "allocated", "reserved", "difference", "inactive split", "difference at the peak"}}
+	for _, x := range results {
+		name := x.Setting
+		if x.LimitBytes > 0 {
+			name += ", limit " + size(x.LimitBytes)
+		}
+		whole = append(whole, []string{name, size(x.PeakAllocatedBytes), size(x.PeakReservedBytes), fmt.Sprint(x.NewSegments),
+			fmt.Sprint(x.LateSegments), fmt.Sprint(x.Retries), milliseconds(x.Seconds)})
+		end = append(end, []string{name, size(x.EndAllocatedBytes), size(x.EndReservedBytes), size(x.EndReservedBytes - x.EndAllocatedBytes),
+			size(x.EndInactiveSplitBytes), size(x.CachedAtPeakBytes)})
+	}
+	p.say("  Segments (pages of an expandable one) are what was asked of the device.")
+	p.table(whole)
+	p.say("  Fragmentation: reserved − allocated after the last step, and at the moment of the allocated peak.")
+	p.table(end)
+	for _, x := range results {
+		if x.Unsupported != "" {
+			p.say("  %s: no effect: %s.", x.Setting, x.Unsupported)
+		}
+	}
+	d := results[0]
+	p.say("  By default the two peaks lie %s apart; that is an amount of cached memory only if they are of one moment. Read at one moment,", size(d.PeakReservedBytes-d.PeakAllocatedBytes))
+	p.say("  %s was cached at the allocated peak, and after the last step, with parameters and state alone in use, %s, of which %s", size(d.CachedAtPeakBytes),
+		size(d.EndReservedBytes-d.EndAllocatedBytes), size(d.EndInactiveSplitBytes))
+	p.say("  is inactive split: free, but in segments of which another part is in use, so that it cannot be given back.")
+}

@@ -1,0 +1,241 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+func checkpointingScenario() Scenario {
+	return Scenario{
+		Name:  "checkpointing",
+		Title: "Gradient checkpointing over depth and batch: activations, peak, recomputed operations and time",
+		Claims: []Claim{
+			{"D4.6", "Gradient checkpointing costs about 30–40 % more compute for much less activation memory."},
+			{"D2.8", "Gradient checkpointing keeps some activations and recomputes the rest."},
+			{"D3.12", "Where activations dominate, checkpointing trades memory for time."},
+		},
+		Flags: append(modelFlags("qwen2.5-1.5b", 256, 32),
+			Flag{Name: "depths", Default: []int{28, 14, 7}, Small: []int{4, 2}, Usage: "numbers of layers"},
+			Flag{Name: "batches", Default: []int{16, 4}, Small: []int{16, 4}, Usage: "rows of a batch"},
+			Flag{Name: "steps", Default: 3, Usage: "training steps of each"},
+			optimizerFlag(), workspaceFlag()),
+		Run: runCheckpointing,
+	}
+}
+
+// CheckpointingSettings are the resolved settings of checkpointing.
+type CheckpointingSettings struct {
+	Preset         string         `json:"preset"`
+	Depths         []int          `json:"depths"`
+	Batches        []int          `json:"batches"`
+	Steps          int            `json:"steps"`
+	Optimizer      string         `json:"optimizer"`
+	WorkspaceBytes int64          `json:"workspace_bytes"`
+	Training       train.Settings `json:"training"` // of the first depth and batch
+}
+
+// CheckpointingResult compares a training with and without checkpointing.
+type CheckpointingResult struct {
+	Depth int               `json:"depth"`
+	Batch int               `json:"batch"`
+	Plain CheckpointingSide `json:"plain"`
+	Again CheckpointingSide `json:"checkpointed"`
+	// ExtraFLOPs is recomputed operations ÷ those of the plain training.
+	ExtraFLOPs float64 `json:"extra_flops"`
+	// ExtraSeconds is the extra time of a step ÷ the plain one's; nil where
+	// nothing was timed.
+	ExtraSeconds *float64 `json:"extra_seconds"`
+}
+
+// CheckpointingSide is one of the two.
+type CheckpointingSide struct {
+	ActivationBytes      int64    `json:"activation_bytes"`
+	PeakBytes            int64    `json:"peak_bytes"`
+	PeakPhase            string   `json:"peak_phase"`
+	ForwardOperations    int      `json:"forward_operations"`
+	RecomputedOperations int      `json:"recomputed_operations"`
+	ForwardFLOPs         int64    `json:"forward_flops"`
+	RecomputedFLOPs      int64    `json:"recomputed_flops"`
+	BackwardFLOPs        int64    `json:"backward_flops"`
+	StepSeconds          *float64 `json:"step_seconds"`
+}
+
+// Bounds of a depth.
+const maxDepth = 10_000
+
+func checkpointingSettings(v Values) (chosenModel, CheckpointingSettings, error) {
+	var set CheckpointingSettings
+	m, err := v.model()
+	if err != nil {
+		return m, set, err
+	}
+	set.Preset, set.Optimizer = m.Name, v.text("optimizer")
+	if m.Tokens == 0 {
+		return m, set, errors.New("--preset: a dense net has no blocks to checkpoint; choose a language model")
+	}
+	if set.Depths, err = v.allWithin("depths", 1, maxDepth); err != nil {
+		return m, set, err
+	}
+	if set.Batches, err = v.allWithin("batches", 1, maxBatch); err != nil {
+		return m, set, err
+	}
+	if set.Steps, err = v.within("steps", 2, maxSteps); err != nil {
+		return m, set, err
+	}
+	if set.WorkspaceBytes, err = v.workspace(); err != nil {
+		return m, set, err
+	}
+	set.Training, err = set.training(m, set.Depths[0], set.Batches[0], false)
+	return m, set, err
+}
+
+func (set CheckpointingSettings) training(m chosenModel, depth, batch int, checkpointing bool) (train.Settings, error) {
+	var err error
+	if m.Config, err = nn.Resize(m.Config, depth, 0, 0); err != nil {
+		return train.Settings{}, fmt.Errorf("--depths: %w", err)
+	}
+	s, err := m.training(set.Optimizer, train.CrossEntropy, batch, set.Steps)
+	s.GradientCheckpointing = checkpointing
+	return s, err
+}
+
+func runCheckpointing(ctx context.Context, o Options) (*Outcome, error) {
+	m, set, err := checkpointingSettings(o.Values)
+	if err != nil {
+		return nil, err
+	}
+	out := &Outcome{Report: &report.Report{Scenario: "checkpointing", Settings: set}}
+	var results []CheckpointingResult
+	for _, batch := range set.Batches {
+		for _, depth := range set.Depths {
+			// The first pair has its timelines kept.
+			pair, err := o.checkpointingPair(ctx, out, m, set, depth, batch, len(results) > 0)
+			if err != nil {
+				return out, err
+			}
+			results = append(results, pair)
+			out.Report.Results = results
+		}
+	}
+	perLayer(checker{out, o.basis(), ""}, results)
+	out.Explanation = explainCheckpointing(m, results)
+	return out, nil
+}
+
+func (o Options) checkpointingPair(ctx context.Context, out *Outcome, m chosenModel, set CheckpointingSettings, depth, batch int, light bool) (CheckpointingResult, error) {
+	x := CheckpointingResult{Depth: depth, Batch: batch}
+	var both [2]*trained
+	for i, checkpointing := range []bool{false, true} {
+		s, err := set.training(m, depth, batch, checkpointing)
+		if err != nil {
+			return x, err
+		}
+		name := fmt.Sprintf("%d-layers-batch-%d-%s", depth, batch, []string{"plain", "checkpointed"}[i])
+		if both[i], err = o.train(ctx, out, job{name: name, settings: s, workspace: set.WorkspaceBytes, light: light}); err != nil {
+			return x, err
+		}
+	}
+	plain, again := both[0], both[1]
+	x.Plain, x.Again = checkpointingSide(plain), checkpointingSide(again)
+	x.ExtraFLOPs = float64(x.Again.RecomputedFLOPs) / float64(x.Plain.ForwardFLOPs+x.Plain.BackwardFLOPs)
+	if a, b := x.Plain.StepSeconds, x.Again.StepSeconds; a != nil && b != nil {
+		extra := *b / *a - 1
+		x.ExtraSeconds = &extra
+	}
+	checkpointingChecks(checker{out, o.basis(), strings.TrimSuffix(again.name, "-checkpointed")}, x, plain, again)
+	return x, nil
+}
+
+func checkpointingSide(r *trained) CheckpointingSide {
+	forward, peak := r.last("forward"), r.rec.Peak()
+	s := CheckpointingSide{ActivationBytes: forward.end.byCategory[instrument.Activation],
+		PeakBytes: peak.AllocatedBytes, PeakPhase: peak.Phase, StepSeconds: r.typical()}
+	operations, recomputed, _ := r.plan.Operations()
+	for _, n := range operations {
+		s.ForwardOperations += n
+	}
+	for _, n := range recomputed {
+		s.RecomputedOperations += n
+	}
+	s.ForwardFLOPs, s.RecomputedFLOPs, s.BackwardFLOPs = r.plan.FLOPs()
+	return s
+}
+
+func checkpointingChecks(c checker, x CheckpointingResult, plain, again *trained) {
+	c.below("activations", "D4.6", "Checkpointing keeps less from forward to backward", x.Plain.ActivationBytes, x.Again.ActivationBytes)
+	before, after := plain.requestedPeak(), again.requestedPeak()
+	c.that("peak", "D3.12", "Checkpointing does not raise the peak (as requested, before the allocator's rounding)",
+		fmt.Sprintf("at most %d bytes", before), fmt.Sprintf("%d bytes", after), after <= before)
+	c.that("recomputation", "D2.8", "Nothing is recomputed without checkpointing; with it, each operation once at most",
+		"0; more than 0 and no kernel more often than in forward",
+		fmt.Sprintf("%d; %d of %d", x.Plain.RecomputedOperations, x.Again.RecomputedOperations, x.Again.ForwardOperations),
+		x.Plain.RecomputedOperations == 0 && recomputedOnce(again.plan))
+	c.that("compute", "D4.6", "At most 40 % more floating-point operations", "at most 40 %", fmt.Sprintf("%.1f %%", 100*x.ExtraFLOPs),
+		x.ExtraFLOPs > 0 && x.ExtraFLOPs <= 0.4)
+	if len(plain.losses()) > 0 {
+		d := farthest(plain.losses(), again.losses())
+		c.that("losses", "D2.8", "Checkpointing changes no result", fmt.Sprintf("losses within %g", lossTolerance), fmt.Sprintf("within %.2g", d), d <= lossTolerance)
+	}
+}
+
+// recomputedOnce says whether a plan recomputes something, and nothing more
+// often than forward computes it.
+func recomputedOnce(p *train.Plan) bool {
+	forward, recomputed, _ := p.Operations()
+	for kernel, n := range recomputed {
+		if n > forward[kernel] {
+			return false
+		}
+	}
+	return len(recomputed) > 0
+}
+
+// perLayer checks that activations grow with depth by a constant for each
+// layer, much smaller with checkpointing.
+func perLayer(c checker, results []CheckpointingResult) {
+	for i, x := range results {
+		for _, y := range results[i+1:] {
+			if x.Batch != y.Batch || x.Depth == y.Depth {
+				continue
+			}
+			layers := int64(x.Depth - y.Depth)
+			plain := (x.Plain.ActivationBytes - y.Plain.ActivationBytes) / layers
+			again := (x.Again.ActivationBytes - y.Again.ActivationBytes) / layers
+			c.that(fmt.Sprintf("batch-%d per layer", x.Batch), "D4.6", fmt.Sprintf("From %d to %d layers, a checkpointed layer adds less than a quarter of a plain one's activations", y.Depth, x.Depth),
+				fmt.Sprintf("less than %d bytes a layer", plain/4), fmt.Sprintf("%d bytes a layer", again), again > 0 && again < plain/4)
+			break
+		}
+	}
+}
+
+func explainCheckpointing(m chosenModel, results []CheckpointingResult) []string {
+	var p prose
+	p.title("%s, %d tokens: with checkpointing beside without", m.Name, m.Tokens)
+	rows := [][]string{{"layers, batch", "kept", "ckpt.", "peak", "ckpt.", "in", "operations again", "FLOPs", "time"}}
+	for _, x := range results {
+		extra := "-"
+		if x.ExtraSeconds != nil {
+			extra = fmt.Sprintf("%+.1f %%", 100**x.ExtraSeconds)
+		}
+		rows = append(rows, []string{fmt.Sprintf("%d, %d", x.Depth, x.Batch), size(x.Plain.ActivationBytes), size(x.Again.ActivationBytes),
+			size(x.Plain.PeakBytes), size(x.Again.PeakBytes), x.Plain.PeakPhase + " → " + x.Again.PeakPhase,
+			fmt.Sprintf("%d of %d", x.Again.RecomputedOperations, x.Again.ForwardOperations), fmt.Sprintf("%.1f %%", 100*x.ExtraFLOPs), extra})
+	}
+	p.table(rows)
+	x := results[0]
+	p.say("  %d layers, batch %d: activations %s less, peak %s less.", x.Depth, x.Batch,
+		exact(x.Plain.ActivationBytes-x.Again.ActivationBytes), exact(x.Plain.PeakBytes-x.Again.PeakBytes))
+	p.say("  The document claims 30–40 %% more compute: a second forward pass beside one forward and one backward of twice its cost, a third.")
+	p.say("  Here it is %.1f %%: the head lies in no block, and what only makes a block's output, its last matrix product, is not needed again.", 100*x.ExtraFLOPs)
+	if x.ExtraSeconds != nil {
+		p.say("  Measured, a step takes %.1f %% more time.", 100**x.ExtraSeconds)
+	}
+	return p.lines
+}

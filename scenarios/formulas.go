@@ -1,0 +1,296 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+func formulasScenario() Scenario {
+	return Scenario{
+		Name:  "formulas",
+		Title: "The documents' formulas beside what the allocator shows: parameters, gradients, states, batch, attention map, precision",
+		Claims: []Claim{
+			{"D1.8", "Parameters N × P bytes, AdamW state 2 × N × P."},
+			{"D4.2", "Parameters: count × size. Batch: batch × sequence × dimension × size; doubling the batch doubles it. Gradients equal parameters in size."},
+			{"D4.3", "Optimizer state: SGD 0, with momentum 1 ×, Adam and AdamW 2 ×, Adafactor factored. Adam in all 4 ×."},
+			{"D4.4", "Attention map: batch × heads × sequence², quadratic in the sequence."},
+			{"D4.5", "Mixed precision: parameters, gradients and activations in 16 bits (half), optimizer state in FP32."},
+		},
+		Flags: append(modelFlags("gpt2", 1024, 32),
+			Flag{Name: "batch", Default: 4, Usage: "rows of a batch"},
+			workspaceFlag()),
+		Run: runFormulas,
+	}
+}
+
+// FormulasSettings are the resolved settings of formulas.
+type FormulasSettings struct {
+	Preset         string         `json:"preset"`
+	Batch          int            `json:"batch"`
+	Heads          int            `json:"heads"`
+	WorkspaceBytes int64          `json:"workspace_bytes"`
+	Training       train.Settings `json:"training"` // with the first optimizer
+}
+
+// Formula is a row of the table: what a formula says and what was allocated.
+type Formula struct {
+	Source  string `json:"source"`
+	What    string `json:"what"`
+	Formula string `json:"formula"`
+	// CalculatedBytes is by the formula, AllocatedBytes the allocator's, as
+	// requested.
+	CalculatedBytes int64        `json:"calculated_bytes"`
+	AllocatedBytes  int64        `json:"allocated_bytes"`
+	Basis           report.Basis `json:"basis"`
+	// Note says where the two differ and why.
+	Note string `json:"note,omitempty"`
+}
+
+// formulaOptimizers are those of the documents' tables.
+var formulaOptimizers = []string{"adamw", "adam", "sgd", "sgd-momentum", "adafactor"}
+
+// formulas is a table in the making.
+type formulas struct {
+	checker
+	rows []Formula
+}
+
+// row adds a formula that must hold exactly.
+func (f *formulas) row(source, what, formula string, calculated, allocated int64) {
+	f.rows = append(f.rows, Formula{Source: source, What: what, Formula: formula, CalculatedBytes: calculated, AllocatedBytes: allocated, Basis: f.basis})
+	f.bytes(what, source, strings.ToUpper(what[:1])+what[1:]+": "+formula, calculated, allocated)
+}
+
+func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
+	m, err := o.Values.model()
+	if err != nil {
+		return nil, err
+	}
+	set := FormulasSettings{Preset: m.Name}
+	if m.Tokens == 0 {
+		return nil, fmt.Errorf("--preset: a dense net has no attention; choose a language model")
+	}
+	if set.Batch, err = o.Values.within("batch", 1, maxBatch); err != nil {
+		return nil, err
+	}
+	if set.WorkspaceBytes, err = o.Values.workspace(); err != nil {
+		return nil, err
+	}
+	if set.Heads, err = heads(m.Config); err != nil {
+		return nil, err
+	}
+	if set.Training, err = m.training(formulaOptimizers[0], train.CrossEntropy, set.Batch, 2); err != nil {
+		return nil, err
+	}
+	out := &Outcome{Report: &report.Report{Scenario: "formulas", Settings: set}}
+	f := &formulas{checker: checker{out, o.basis(), ""}}
+	for i, name := range formulaOptimizers {
+		s, err := m.training(name, train.CrossEntropy, set.Batch, 2)
+		if err != nil {
+			return nil, err
+		}
+		r, err := o.train(ctx, out, job{name: name, settings: s, workspace: set.WorkspaceBytes, light: i > 0})
+		if err != nil {
+			return out, err
+		}
+		if i == 0 {
+			f.model(m, r)
+		}
+		f.optimizer(name, r)
+	}
+	if err := o.batchRows(ctx, f, m, set); err != nil {
+		return out, err
+	}
+	if err := o.attentionRows(ctx, f, m, set); err != nil {
+		return out, err
+	}
+	precision, err := precisionRows(m, set)
+	if err != nil {
+		return out, err
+	}
+	f.precision(precision)
+	out.Report.Results = map[string]any{"formulas": f.rows, "precision": precision}
+	out.Explanation = explainFormulas(m, set, f.rows, precision)
+	return out, nil
+}
+
+// heads is the number of attention heads of a config.
+func heads(c nn.Config) (int, error) {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return 0, err
+	}
+	var v struct {
+		A int `json:"n_head"`
+		B int `json:"num_attention_heads"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return 0, err
+	}
+	if n := max(v.A, v.B); n > 0 {
+		return n, nil
+	}
+	return 0, fmt.Errorf("a model of type %s has no attention heads", c.Type())
+}
+
+// model adds the rows of parameters and gradients.
+func (f *formulas) model(m chosenModel, r *trained) {
+	n := elementBytes * r.parameters
+	built := spanOf(r.spans, instrument.NoStep, "model")
+	f.row("D4.2", "parameters", fmt.Sprintf("N × P = %s × 4", grouped(r.parameters)), n, built.end.byCategory[instrument.Parameter])
+	f.row("D4.2", "gradients", "N × P", n, r.last("backward").end.byCategory[instrument.Gradient])
+	e := r.last("optim").end.byCategory
+	f.row("D4.3", "Adam in all", "parameters + gradients + m + v = 4 × N × P", 4*n,
+		e[instrument.Parameter]+e[instrument.Gradient]+e[instrument.OptimizerState])
+}
+
+// optimizer adds the row of an optimizer's state.
+func (f *formulas) optimizer(name string, r *trained) {
+	f.row("D4.3", name+" state", stateFormula(name), stateBytes(name, r), r.last("zero").end.byCategory[instrument.OptimizerState])
+}
+
+// batchRows adds the rows of the batch: its ids, and its embedded form, at the
+// batch size and at twice that.
+func (o Options) batchRows(ctx context.Context, f *formulas, m chosenModel, set FormulasSettings) error {
+	var embedded [2]int64
+	for i, batch := range []int{set.Batch, 2 * set.Batch} {
+		s, err := m.training("sgd", train.CrossEntropy, batch, 1)
+		if err != nil {
+			return err
+		}
+		r, err := o.onMeta().train(ctx, &Outcome{}, job{name: "batch", settings: s, quiet: true})
+		if err != nil {
+			return err
+		}
+		var width int64
+		for _, call := range r.plan.Calls() {
+			if call.Module.Type() == "Embedding" && embedded[i] == 0 {
+				embedded[i] = call.Elements() * elementBytes
+				width = int64(call.Output.One().Shape()[2])
+			}
+		}
+		if i > 0 {
+			continue
+		}
+		tokens := int64(batch) * int64(m.Tokens)
+		f.row("D4.2", "input batch", "batch × sequence × 4 (int32 ids), and as much for the targets", 2*4*tokens,
+			r.last("forward").most[instrument.Input])
+		f.row("D4.2", "embedded batch", fmt.Sprintf("batch × sequence × dimension × size = %d × %d × %d × 4", batch, m.Tokens, width),
+			tokens*width*elementBytes, embedded[0])
+	}
+	f.row("D4.2", "embedded batch doubled", "doubling the batch doubles it", 2*embedded[0], embedded[1])
+	return nil
+}
+
+// attentionMap is a softmax over given scores: the attention map as a tensor
+// of its own, as the formula has it.
+type attentionMap struct{}
+
+func (attentionMap) Type() string        { return "AttentionMap" }
+func (attentionMap) Members(*nn.Members) {}
+func (attentionMap) Forward(_ *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	n, err := op.Softmax(in[0])
+	if err != nil {
+		return nn.Output{}, err
+	}
+	return nn.Tensor(n), nil
+}
+
+// attentionRows adds the rows of one layer's attention: the map of the formula,
+// and what the fused kernel keeps in its place.
+func (o Options) attentionRows(_ context.Context, f *formulas, m chosenModel, set FormulasSettings) error {
+	batch, h, tokens := int64(set.Batch), int64(set.Heads), int64(m.Tokens)
+	var maps [2]int64
+	for i, length := range []int{m.Tokens, max(m.Tokens/2, 1)} {
+		n, err := o.mapBytes(set.Batch, set.Heads, length)
+		if err != nil {
+			return err
+		}
+		maps[i] = n
+	}
+	f.row("D4.4", "attention map of a layer", "batch × heads × sequence² × P, where it is a tensor", batch*h*tokens*tokens*elementBytes, maps[0])
+	if m.Tokens%2 == 0 {
+		f.row("D4.4", "attention map at half the sequence", "quadratic: a quarter", maps[0]/4, maps[1])
+	}
+	// The fused kernel never has the map; it keeps a number for each row of it.
+	s, err := m.training("sgd", train.CrossEntropy, set.Batch, 1)
+	if err != nil {
+		return err
+	}
+	r, err := o.onMeta().train(context.Background(), &Outcome{}, job{name: "attention", settings: s, quiet: true})
+	if err != nil {
+		return err
+	}
+	row := Formula{Source: "D4.4", What: "attention, fused", Formula: "no map: batch × heads × sequence × P, the log-sum-exp of each row",
+		CalculatedBytes: batch * h * tokens * elementBytes, Basis: report.Calculated}
+	for _, x := range r.plan.Saved() {
+		if strings.HasPrefix(x.Op, "attention") && x.Bytes == row.CalculatedBytes {
+			row.AllocatedBytes = x.Bytes
+			break
+		}
+	}
+	f.rows = append(f.rows, row)
+	f.bytes(row.What, row.Source, "The fused kernel keeps the log-sum-exp of each row of the map instead of the map", row.CalculatedBytes, row.AllocatedBytes)
+	return nil
+}
+
+// mapBytes allocates an attention map on the device.
+func (o Options) mapBytes(batch, h, tokens int) (int64, error) {
+	dev, err := o.Open(o.Alloc)
+	if err != nil {
+		return 0, err
+	}
+	defer dev.Close()
+	s := train.NewSession(dev, nil, train.SessionOptions{})
+	spec := device.Spec{DType: device.Float32, Shape: []int{batch, h, tokens, tokens}}
+	b := nn.NewBuilder(attentionMap{}, nn.Options{})
+	y, err := b.Run(b.Input("scores", spec))
+	if err != nil {
+		return 0, err
+	}
+	plan, err := train.Compile(b, y.Nodes, train.PlanOptions{})
+	if err != nil {
+		return 0, err
+	}
+	x, err := s.Input("scores", spec, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer x.Release()
+	if err := s.Fill(x, "normal", 1, 1); err != nil {
+		return 0, err
+	}
+	before := dev.Allocator().Stats().Requested.Current
+	r, err := s.Forward(plan, x)
+	if err != nil {
+		return 0, fmt.Errorf("attention map: %w", err)
+	}
+	defer r.Release()
+	return dev.Allocator().Stats().Requested.Current - before, dev.Synchronize()
+}
+
+func explainFormulas(m chosenModel, set FormulasSettings, rows []Formula, precision []PrecisionRow) []string {
+	var p prose
+	p.title("%s, batch %d, %d tokens: formulas beside the allocator", m.Name, set.Batch, m.Tokens)
+	table := [][]string{{"what", "source", "by the formula", "allocated", "difference"}}
+	for _, r := range rows {
+		table = append(table, []string{r.What, r.Source, grouped(r.CalculatedBytes), grouped(r.AllocatedBytes), grouped(r.AllocatedBytes - r.CalculatedBytes)})
+	}
+	p.table(table)
+	for _, r := range rows {
+		p.say("  %s: %s", r.What, r.Formula)
+	}
+	explainPrecision(&p, precision)
+	return p.lines
+}
