@@ -59,16 +59,17 @@ func (b *Builder) linear(x, w, bias *gorgonia.Node, conv1d bool) (*gorgonia.Node
 		}
 		return op.Linear(x, w, bias)
 	}
-	// C++ evaluates the arguments last to first.
-	bias, err := b.autocast(bias)
-	if err != nil {
-		return nil, err
+	// C++ evaluates the arguments last to first: linear(x, w, bias) and, of
+	// Conv1D, addmm(bias, x, w).
+	order := []**gorgonia.Node{&bias, &w, &x}
+	if conv1d {
+		order = []**gorgonia.Node{&w, &x, &bias}
 	}
-	if w, err = b.autocast(w); err != nil {
-		return nil, err
-	}
-	if x, err = b.autocast(x); err != nil {
-		return nil, err
+	for _, n := range order {
+		var err error
+		if *n, err = b.autocast(*n); err != nil {
+			return nil, err
+		}
 	}
 	return op.EagerLinear(x, w, bias, conv1d)
 }
@@ -163,9 +164,13 @@ func (b *Builder) newGELU(x *gorgonia.Node) (Output, error) {
 		return c.apply(func() (*gorgonia.Node, error) { return f(x, v) })
 	}
 	half := do(op.MulScalar, x, 0.5)
-	cube := do(op.Pow, x, 3)
+	base := x
+	if b.options.Autocast { // which computes powers in float32
+		base = c.apply(func() (*gorgonia.Node, error) { return op.Cast(x, device.Float32, b.Serial()) })
+	}
+	cube := do(op.Pow, base, 3)
 	cube = do(op.MulScalar, cube, 0.044715)
-	inner := c.apply(func() (*gorgonia.Node, error) { return op.Add(x, cube) })
+	inner := c.apply(func() (*gorgonia.Node, error) { return op.EagerAdd(x, cube) })
 	inner = do(op.MulScalar, inner, math.Sqrt(2/math.Pi))
 	t := c.apply(func() (*gorgonia.Node, error) { return op.Tanh(inner) })
 	t = do(op.AddScalar, t, 1)
@@ -185,7 +190,9 @@ func (a *llamaAttention) eager(b *Builder, x, cos, sin *gorgonia.Node) (Output, 
 	q := view(q0, true)
 	k0 := c.call("k_proj", a.k, x)
 	k := view(k0, true)
-	v := view(c.call("v_proj", a.v, x), way == op.SDPAMath)
+	// The gradient of the values has the order of dimensions that they have
+	// themselves, which a cache changes, but from the memory-efficient kernel.
+	v := view(c.call("v_proj", a.v, x), way == op.SDPAMath || way == op.SDPACuDNN && b.caching)
 	q = c.apply(func() (*gorgonia.Node, error) { return op.EagerRope(q, cos, sin, heads) })
 	k = c.apply(func() (*gorgonia.Node, error) { return op.EagerRope(k, cos, sin, kv) })
 	if c.err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
@@ -160,7 +161,12 @@ func (r *rotaryEmbedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, err
 		}
 		return Tuple(cos, sin), nil
 	}
-	cos, sin, err := op.RotaryTableSingle(ids, b.Options().DType, ids.Shape()[1], r.config.HeadDim, 0, r.config.RopeTheta)
+	// The library computes the tables in float32; float64 is for checks.
+	table := op.RotaryTableSingle
+	if b.Options().DType == device.Float64 {
+		table = op.RotaryTable
+	}
+	cos, sin, err := table(ids, b.Options().DType, ids.Shape()[1], r.config.HeadDim, 0, r.config.RopeTheta)
 	if err != nil {
 		return Output{}, err
 	}

@@ -135,7 +135,8 @@ func (c *ActivationCount) answer(m chosenModel) []string {
 			number(h.ElementsPerToken), exact(tutorialActivations*16*256*4), exact(tutorialActivations*16*256))
 	}
 	p.say("  Hooks count what modules return. Backward needs something else: not the output of a residual sum or of a module whose")
-	p.say("  gradient does not read it, but norms' statistics, attention's log-sum-exp and inputs that several operations share once.")
+	p.say("  gradient does not read it, but norms' statistics, attention's log-sum-exp and, once, inputs that several operations share.")
+	p.say("  The fused composition does not keep what costs next to nothing to compute again, such as a norm's output.")
 	for _, s := range c.Saved {
 		p.say("  Saved per token, %s: %s elements, %s bytes: %.2f times the hooks' bytes.", s.Composition,
 			number(s.ElementsPerToken), number(s.BytesPerToken), s.BytesPerToken/h.BytesPerToken)

@@ -17,17 +17,18 @@ import (
 type FormulaRow struct {
 	Batch int `json:"batch"`
 	// The terms of the formula, in bytes.
-	ParameterBytes  int64 `json:"parameter_bytes"`
-	StateBytes      int64 `json:"state_bytes"`
-	GradientBytes   int64 `json:"gradient_bytes"`
-	TemporaryBytes  int64 `json:"optimizer_temporary_bytes"`
-	ActivationBytes int64 `json:"activation_bytes"` // what forward keeps for backward
-	// HookBytes is what forward hooks on every module count instead: the
-	// elements of all outputs.
+	ParameterBytes int64 `json:"parameter_bytes"`
+	StateBytes     int64 `json:"state_bytes"`
+	GradientBytes  int64 `json:"gradient_bytes"`
+	TemporaryBytes int64 `json:"optimizer_temporary_bytes"`
+	// HookBytes are the document's activations: the outputs of all modules, as
+	// forward hooks count them. KeptBytes is what forward keeps for backward.
 	HookBytes int64 `json:"hook_activation_bytes"`
-	// FormulaBytes and HookFormulaBytes are the formula with either.
+	KeptBytes int64 `json:"kept_activation_bytes"`
+	// FormulaBytes is the formula with the former, KeptFormulaBytes with the
+	// latter.
 	FormulaBytes     int64 `json:"formula_bytes"`
-	HookFormulaBytes int64 `json:"hook_formula_bytes"`
+	KeptFormulaBytes int64 `json:"kept_formula_bytes"`
 	// PeakBytes is what was allocated at the peak of a later step, and
 	// PeakPhase the phase it lies in.
 	PeakBytes int64  `json:"peak_bytes"`
@@ -65,7 +66,7 @@ func formulaTable(ctx context.Context, o Options, set PeakShiftSettings, results
 	}
 	for i := range rows {
 		row := &rows[i]
-		if results.PredictedCrossing == nil && row.ActivationBytes > row.GradientBytes+row.TemporaryBytes {
+		if results.PredictedCrossing == nil && row.HookBytes > row.GradientBytes+row.TemporaryBytes {
 			results.PredictedCrossing = &row.Batch
 		}
 		if results.Crossing == nil && isActivation(row.PeakPhase) {
@@ -88,8 +89,8 @@ func (o Options) formulaRow(ctx context.Context, j job) (FormulaRow, error) {
 		StateBytes:      forward.end.byCategory[instrument.OptimizerState],
 		GradientBytes:   optim.start.byCategory[instrument.Gradient],
 		TemporaryBytes:  optim.most[instrument.OptimizerTemporary],
-		ActivationBytes: forward.end.byCategory[instrument.Activation],
-		HookBytes:       outputElements(r.plan) * elementBytes,
+		HookBytes:       hookBytes(r),
+		KeptBytes:       forward.end.byCategory[instrument.Activation],
 		PeakBytes:       stepPeak(r, last),
 
 		BackwardPeakBytes:      backward.Peak.AllocatedBytes,
@@ -103,13 +104,13 @@ func (o Options) formulaRow(ctx context.Context, j job) (FormulaRow, error) {
 		}
 	}
 	fixed := row.ParameterBytes + row.StateBytes
-	row.FormulaBytes = fixed + max(row.GradientBytes+row.TemporaryBytes, row.ActivationBytes)
-	row.HookFormulaBytes = fixed + max(row.GradientBytes+row.TemporaryBytes, row.HookBytes)
+	row.FormulaBytes = fixed + max(row.GradientBytes+row.TemporaryBytes, row.HookBytes)
+	row.KeptFormulaBytes = fixed + max(row.GradientBytes+row.TemporaryBytes, row.KeptBytes)
 	return row, nil
 }
 
 func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) {
-	rows := [][]string{{"batch", "activations", "gradients + temporaries", "formula", "with hooks", "allocated", "in", "more than formula"}}
+	rows := [][]string{{"batch", "hooks", "kept", "gradients + temp.", "formula", "with kept", "allocated", "in", "off by"}}
 	var worst FormulaRow
 	for _, r := range results.Formula {
 		if math.Abs(float64(r.PeakBytes-r.FormulaBytes)) > math.Abs(float64(worst.PeakBytes-worst.FormulaBytes)) {
@@ -122,12 +123,12 @@ func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) 
 		if !shown {
 			continue
 		}
-		rows = append(rows, []string{fmt.Sprint(r.Batch), size(r.ActivationBytes), size(r.GradientBytes + r.TemporaryBytes),
-			size(r.FormulaBytes), size(r.HookFormulaBytes), size(r.PeakBytes), r.PeakPhase,
-			fmt.Sprintf("%s (%s)", size(r.PeakBytes-r.FormulaBytes), percent(r.PeakBytes-r.FormulaBytes, r.FormulaBytes))})
+		rows = append(rows, []string{fmt.Sprint(r.Batch), size(r.HookBytes), size(r.KeptBytes), size(r.GradientBytes + r.TemporaryBytes),
+			size(r.FormulaBytes), size(r.KeptFormulaBytes), size(r.PeakBytes), r.PeakPhase, percent(r.PeakBytes-r.FormulaBytes, r.FormulaBytes)})
 	}
 	p.title("The formula, parameters + optimizer state + max(gradients + optimizer temporaries, activations), at batch 1 to %d", set.Table)
-	p.say("  (calculated for every batch size; report.json has all of them; \"with hooks\" takes for activations what forward hooks count)")
+	p.say("  Activations are what hooks count, as in the tutorial; \"with kept\" takes what is kept for backward instead.")
+	p.say("  Calculated for every batch size; report.json has all of them.")
 	p.table(rows)
 	crossing := func(n *int) string {
 		if n == nil {
@@ -138,10 +139,11 @@ func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) 
 	p.say("  Activations are the larger side of the formula %s; the peak lies in forward or backward %s.",
 		crossing(results.PredictedCrossing), crossing(results.Crossing))
 	if worst.Batch > 0 {
-		p.say("  The formula is off most at batch %d, by %s. The true peak can lie in backward, where it has no term for the overlap:",
+		p.say("  The formula is off most at batch %d, by %s. It lacks two things. Hooks count outputs, of which backward needs some and",
 			worst.Batch, exact(worst.PeakBytes-worst.FormulaBytes))
-		p.say("  at that peak there are %s of gradients and %s of temporaries (the gradient of the logits among them) beside the activations.",
-			exact(worst.BackwardGradientBytes), exact(worst.BackwardTemporaryBytes))
+		p.say("  not others: %s are kept of %s. And the true peak can lie in backward, where activations, gradients and temporaries", size(worst.KeptBytes), size(worst.HookBytes))
+		p.say("  overlap: at its peak there are %s of gradients and %s of temporaries (the logits' gradient among them).",
+			size(worst.BackwardGradientBytes), size(worst.BackwardTemporaryBytes))
 	}
 }
 

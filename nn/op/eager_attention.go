@@ -210,12 +210,21 @@ const cudnnForwardBytes = 256
 
 // The tile of the memory-efficient kernel's backward pass in float32
 // (ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h): the
-// gradient of the queries is collected in tiles of 64 × 64 with 16 bytes of
-// locks each.
+// gradient of the queries is collected in tiles of 64 columns and 64 rows, or
+// 128 for heads of more than 64 elements, with 16 bytes of locks each.
 const (
-	efficientTile      = 64
-	efficientTileBytes = efficientTile*efficientTile*4 + 16
+	efficientColumns = 64
+	efficientLocks   = 16
 )
+
+// efficientTiles is the bytes of the tiles of one head.
+func efficientTiles(queries, size int64) int64 {
+	rows := int64(64)
+	if size > 64 {
+		rows = 128
+	}
+	return ceilDiv(queries, rows) * ceilDiv(size, efficientColumns) * (4*rows*efficientColumns + efficientLocks)
+}
 
 // backwardMemory is what the backward pass takes, in order.
 func (a *attention) backwardMemory(way SDPA, dt device.DType) []MemoryStep {
@@ -235,8 +244,7 @@ func (a *attention) backwardMemory(way SDPA, dt device.DType) []MemoryStep {
 	total := m.temporary(4 * rows)
 	delta := m.temporary(4 * rows)
 	m.drop(total, product)
-	tiles := ceilDiv(int64(a.queries), efficientTile) * ceilDiv(int64(a.size), efficientTile)
-	tile := m.temporary(bh * tiles * efficientTileBytes)
+	tile := m.temporary(bh * efficientTiles(int64(a.queries), int64(a.size)))
 	return m.drop(delta, tile).steps
 }
 

@@ -193,24 +193,44 @@ func meanLastGradient[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// Mul is a·b for operands of one shape and element type.
+// Mul is a·b for operands of one shape, in the wider of their element types.
 //
 // Kernel: aten.mul a, b → a·b.
 func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	s, err := sameSpec("mul", "a", "b", a, b)
+	sa, err := SpecOf(a)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("mul: %w", err)
+	}
+	sb, err := SpecOf(b)
+	if err != nil {
+		return nil, fmt.Errorf("mul: %w", err)
+	}
+	if !slices.Equal(sa.Shape, sb.Shape) {
+		return nil, fmt.Errorf("mul: %v and %v must be alike", sa, sb)
+	}
+	s := device.Spec{DType: wider(sa.DType, sb.DType), Shape: sa.Shape}
+	h := productsOf(s.DType)
+	if sa.DType != sb.DType {
+		h = unsupported
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		grads := make(gorgonia.Nodes, 2)
+		var err error
 		// PyTorch makes the gradient of the second factor first.
-		db, err := Apply(Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), 1}, Host: productsOf(s.DType)}, nil, nil, dy, in[0])
-		if err != nil {
-			return nil, err
+		for _, i := range []int{1, 0} {
+			d := Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), int64(i)}, Host: h}
+			if grads[i], err = Apply(d, nil, nil, dy, in[1-i]); err != nil {
+				return nil, err
+			}
 		}
-		da, err := Apply(Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), 0}, Host: productsOf(s.DType)}, nil, nil, dy, in[1])
-		return gorgonia.Nodes{da, db}, err
+		for i, n := range in {
+			if grads[i], err = convert("aten.to", grads[i], specOf(n).DType); err != nil {
+				return nil, err
+			}
+		}
+		return grads, nil
 	}
-	return Apply(Description{Kernel: "aten.mul", Out: s, Host: productsOf(s.DType)}, []bool{true, true}, gradient, a, b)
+	return Apply(Description{Kernel: "aten.mul", Out: s, Host: h}, []bool{true, true}, gradient, a, b)
 }
 
 // MulRows is x·r, r having one element for each row of x: x is (…, C), r is

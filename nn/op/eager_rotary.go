@@ -9,19 +9,22 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// EagerRotaryTable is RotaryTableSingle for the positions (1, T) as the models of
+// EagerRotaryTable is RotaryTableSingle, or with float64 RotaryTable, for the positions (1, T) as the models of
 // transformers make it in every forward pass, from a buffer of size/2
 // frequencies: angles by a matrix product, doubled, their cosines and sines,
 // each scaled, and with another element type than float32 converted.
 //
-// Kernel (Ints: T, D, 0, 1; Floats: theta): aten.rotary positions → cos, sin.
+// Kernel (Ints: T, D, 0, single; Floats: theta): aten.rotary positions → cos, sin.
 func EagerRotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta float64) (cos, sin *gorgonia.Node, err error) {
 	ps := positions.Shape()
 	if len(ps) != 2 || ps[0] != 1 || size < 2 || size%2 != 0 || !(theta > 0) {
 		return nil, nil, fmt.Errorf("rotary table: positions %v, head size %d and theta %g: expected (1, T), an even size and a positive theta", ps, size, theta)
 	}
 	s := device.Spec{DType: dt, Shape: []int{ps[1], size}}
-	t, d := int64(ps[1]), int64(size)
+	t, d, single := int64(ps[1]), int64(size), int64(1)
+	if dt == device.Float64 {
+		single = 0
+	}
 	m := &memoryScript{}
 	var kept []int
 	if dt == device.BFloat16 { // the frequencies are kept in bfloat16
@@ -45,7 +48,7 @@ func EagerRotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta
 		Kernel: "aten.rotary",
 		Out:    s,
 		Extras: []device.Spec{s},
-		Ints:   []int64{t, d, 0, 1},
+		Ints:   []int64{t, d, 0, single},
 		Floats: []float64{theta},
 		Memory: m.steps,
 

@@ -1,9 +1,10 @@
-"""Makes golden_qwen2_float64.safetensors: the training of golden_qwen2 with RMSNorm in float64.
+"""Makes golden_qwen2_float64.safetensors: the training of golden_qwen2 with everything in float64.
 
-Transformers computes RMSNorm in float32 even in a float64 model, so golden_qwen2 carries roundings of 6e-8. This script
-runs the same ten steps with a norm that keeps the model's element type, and writes what it computed under the same names.
+Transformers computes RMSNorm and the rotary tables in float32 even in a float64 model, so golden_qwen2 carries roundings
+of 6e-8. This script runs the same ten steps with norms and tables that keep the model's element type, and writes what it
+computed under the same names.
 
-    python3 golden_qwen2_norms.py golden_qwen2.safetensors golden_qwen2_config.json golden_qwen2_float64.safetensors
+    python3 golden_qwen2_float64.py golden_qwen2.safetensors golden_qwen2_config.json golden_qwen2_float64.safetensors
 """
 
 import json
@@ -22,11 +23,20 @@ def forward(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
-original = modeling_qwen2.Qwen2RMSNorm.forward
+def tables(self, x, position_ids):
+    size = x.shape[-1] // 4  # four heads
+    frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    angles = position_ids[..., None].double() * frequencies
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
 
 
-def run(norm):
+original = modeling_qwen2.Qwen2RMSNorm.forward, modeling_qwen2.Qwen2RotaryEmbedding.forward
+
+
+def run(norm, rotary):
     modeling_qwen2.Qwen2RMSNorm.forward = norm
+    modeling_qwen2.Qwen2RotaryEmbedding.forward = rotary
     golden = load_file(source)
     c = json.load(open(config))
     c.pop("dtype", None)
@@ -56,8 +66,8 @@ def run(norm):
     return out, worst
 
 
-_, worst = run(original)
-print("transformers' norm: largest difference from", source, worst)
-out, worst = run(forward)
-print("float64 norm: largest difference from", source, worst)
+_, worst = run(*original)
+print("as transformers has it: largest difference from", source, worst)
+out, worst = run(forward, tables)
+print("in float64: largest difference from", source, worst)
 save_file({k: v.contiguous() for k, v in out.items()}, target)
