@@ -18,7 +18,7 @@ GPU_ENV = CGO_ENABLED=1 \
 GPU_LINK = $(GPU_SDK)/link/libcuda.a $(GPU_SDK)/link/libnvrtc.a
 
 # gpu-sdk fetches CUDA's headers and the run-time compiler into .gpu-sdk.
-.PHONY: gpu-sdk gpu-sdk-12 gpu-headers gpu gpu-vet gpu-test-binary gpu-check gpu-kernels gpu-emulate
+.PHONY: gpu-sdk gpu-sdk-12 gpu-headers gpu gpu-vet gpu-bench gpu-test-binary gpu-check gpu-kernels gpu-emulate
 gpu-sdk: $(GPU_SDK)/include/nvrtc.h
 
 $(GPU_SDK)/include/nvrtc.h: make/gpu_sdk.py
@@ -48,7 +48,11 @@ gpu: $(GPU_LINK)
 	$(GPU_ENV) go build -tags gpu -trimpath -ldflags="-s -w" -o bin/tidemark ./cmd/tidemark
 
 gpu-vet: $(GPU_LINK)
-	$(GPU_ENV) go vet -tags gpu ./device/cuda/...
+	$(GPU_ENV) go vet -tags gpu ./device/cuda/... ./cmd/tidemark ./bench/gpu
+
+# gpu-bench builds what bench/gpu/compare.py runs beside PyTorch.
+gpu-bench: $(GPU_LINK)
+	$(GPU_ENV) go build -tags gpu -trimpath -ldflags="-s -w" -o bin/gpubench ./bench/gpu
 
 # gpu-test-binary builds the tests of device/cuda as one file for a machine with
 # a card; make/gpu_check.sh runs it there, without Go.

@@ -85,13 +85,13 @@ func (o Options) formulaRow(ctx context.Context, j job) (FormulaRow, error) {
 	last := len(r.steps) - 1
 	forward, backward, optim := r.last("forward"), r.last("backward"), r.last("optim")
 	row := FormulaRow{Batch: j.settings.Batch,
-		ParameterBytes:  forward.end.byCategory[instrument.Parameter],
-		StateBytes:      forward.end.byCategory[instrument.OptimizerState],
-		GradientBytes:   optim.start.byCategory[instrument.Gradient],
-		TemporaryBytes:  optim.most[instrument.OptimizerTemporary],
-		HookBytes:       hookBytes(r),
-		KeptBytes:       forward.end.byCategory[instrument.Activation],
-		PeakBytes:       stepPeak(r, last),
+		ParameterBytes: forward.end.byCategory[instrument.Parameter],
+		StateBytes:     forward.end.byCategory[instrument.OptimizerState],
+		GradientBytes:  optim.start.byCategory[instrument.Gradient],
+		TemporaryBytes: optim.most[instrument.OptimizerTemporary],
+		HookBytes:      hookBytes(r),
+		KeptBytes:      forward.end.byCategory[instrument.Activation],
+		PeakBytes:      stepPeak(r, last),
 
 		BackwardPeakBytes:      backward.Peak.AllocatedBytes,
 		BackwardGradientBytes:  backward.Peak.ByCategory[instrument.Gradient],

@@ -109,8 +109,7 @@ func (c *compiler) backpropagate() error {
 // as in PyTorch, and a sum of contributions as soon as the last is there.
 func (c *compiler) order() {
 	needed := make(map[*gorgonia.Node]bool)
-	var need func(n *gorgonia.Node)
-	need = func(n *gorgonia.Node) {
+	need := func(n *gorgonia.Node) {
 		stack := []*gorgonia.Node{n}
 		for len(stack) > 0 {
 			n := stack[len(stack)-1]

@@ -101,7 +101,7 @@ func (g *Generator) next(tokens []int32) ([]float64, error) {
 	padded := make([]int32, length)
 	copy(padded, tokens)
 	s := g.t.session
-	x, err := s.Input("batch", p.spec, int32Bytes(padded))
+	x, err := s.Input("batch", p.spec, appendInt32s(nil, padded))
 	if err != nil {
 		return nil, err
 	}

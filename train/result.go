@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device"
-	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
@@ -120,7 +119,6 @@ type execution struct {
 	r    *Result
 	addr []uint64 // by storage
 	call device.Call
-	tags []alloc.Tag
 	// backward says that this is the backward pass, which PyTorch runs in a
 	// thread of its own.
 	backward bool

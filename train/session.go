@@ -21,7 +21,6 @@ import (
 type Session struct {
 	dev       device.Device
 	recorder  *instrument.Recorder
-	names     []string
 	params    []*Param
 	byPointer map[*nn.Parameter]*Param
 	workspace workspace

@@ -24,6 +24,7 @@ type Trainer struct {
 	optimizer optim.Optimizer
 	step      int
 	evaluate  *evaluation
+	staging   []byte // a batch on its way to the device
 }
 
 // TrainerOptions configure a Trainer beyond what decides its results.
@@ -245,10 +246,11 @@ func (t *Trainer) upload(g *Graph, batch *data.Batch) ([]*Value, error) {
 		var src []byte
 		if batch != nil {
 			if i == 0 {
-				src = batchBytes(batch, spec)
+				t.staging = appendBatch(t.staging[:0], batch, spec)
 			} else {
-				src = int32Bytes(batch.Targets)
+				t.staging = appendInt32s(t.staging[:0], batch.Targets)
 			}
+			src = t.staging
 		}
 		v, err := t.session.Input([]string{"batch", "targets"}[i], spec, src)
 		if err != nil {
@@ -259,26 +261,24 @@ func (t *Trainer) upload(g *Graph, batch *data.Batch) ([]*Value, error) {
 	return inputs, nil
 }
 
-func batchBytes(b *data.Batch, spec device.Spec) []byte {
+// appendBatch appends a batch's inputs as the device takes them.
+func appendBatch(out []byte, b *data.Batch, spec device.Spec) []byte {
 	switch spec.DType {
 	case device.Int32:
-		return int32Bytes(b.Inputs)
+		return appendInt32s(out, b.Inputs)
 	case device.Float64:
-		out := make([]byte, 0, 8*len(b.Features))
 		for _, v := range b.Features {
 			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(v)))
 		}
 		return out
 	}
-	out := make([]byte, 0, 4*len(b.Features))
 	for _, v := range b.Features {
 		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
 	}
 	return out
 }
 
-func int32Bytes(v []int32) []byte {
-	out := make([]byte, 0, 4*len(v))
+func appendInt32s(out []byte, v []int32) []byte {
 	for _, x := range v {
 		out = binary.LittleEndian.AppendUint32(out, uint32(x))
 	}

@@ -22,6 +22,10 @@ func listCommand() *cli.Command {
 					fmt.Fprintf(c.App.Writer, "    %-6s %s\n", claim.Source, claim.Text)
 				}
 			}
+			fmt.Fprintln(c.App.Writer, "\nThe documents")
+			for _, d := range scenarios.Documents() {
+				fmt.Fprintf(c.App.Writer, "    %-6s %s\n", d.Number, d.Title)
+			}
 			return nil
 		},
 	}

@@ -10,7 +10,8 @@
 
 // Values of cublas_api.h and library_types.h.
 enum { OP_N = 0, OP_T = 1 };
-enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_64F = 70, COMPUTE_32F_FAST_TF32 = 77 };
+enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_64F = 70,
+       COMPUTE_32F_FAST_16BF = 75, COMPUTE_32F_FAST_TF32 = 77 };
 enum { REAL_64F = 1, REAL_32F = 0 };
 enum { NOT_INITIALIZED = 1, GEMM_DEFAULT = -1 };
 
@@ -82,13 +83,13 @@ int tidemark_blas_workspace(CUcontext context, void *handle, uint64_t memory, si
 
 int tidemark_blas_version(void *handle, int *version) { return blas.get_version(handle, version); }
 
-int tidemark_blas_gemm(CUcontext context, void *handle, int tf32, int ta, int tb, int m, int n, int k, double alpha,
+int tidemark_blas_gemm(CUcontext context, void *handle, int precision, int ta, int tb, int m, int n, int k, double alpha,
                        uint64_t a, int type_a, int64_t lda, int64_t sa, uint64_t b, int type_b, int64_t ldb,
                        int64_t sb, double beta, uint64_t c, int type_c, int64_t ldc, int64_t sc, int batch) {
 	BIND;
 	float alpha32 = (float)alpha, beta32 = (float)beta;
 	const void *pa = &alpha32, *pb = &beta32;
-	int compute = tf32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F;
+	int compute = precision == 2 ? COMPUTE_32F_FAST_16BF : precision == 1 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F;
 	if (type_a == REAL_64F) {
 		compute = COMPUTE_64F;
 		pa = &alpha;

@@ -52,11 +52,12 @@ nvrtcResult tidemark_architectures(int *count, int *list, int capacity);
 // + beta · c, where op is the transpose when ta or tb is set and lda, ldb, ldc are
 // the elements from row to row as stored. batch products lie sa, sb, sc
 // elements apart. Types are cudaDataType_t's: 0 float, 1 double, 14 bf16.
+// precision says what float operands are rounded to: 0 not at all, 1 TF32, 2 bf16.
 int tidemark_blas_create(CUcontext context, void **handle, CUstream stream);
 int tidemark_blas_destroy(CUcontext context, void *handle);
 int tidemark_blas_workspace(CUcontext context, void *handle, uint64_t memory, size_t bytes);
 int tidemark_blas_version(void *handle, int *version);
-int tidemark_blas_gemm(CUcontext context, void *handle, int tf32, int ta, int tb, int m, int n, int k, double alpha,
+int tidemark_blas_gemm(CUcontext context, void *handle, int precision, int ta, int tb, int m, int n, int k, double alpha,
                        uint64_t a, int type_a, int64_t lda, int64_t sa, uint64_t b, int type_b, int64_t ldb,
                        int64_t sb, double beta, uint64_t c, int type_c, int64_t ldc, int64_t sc, int batch);
 
