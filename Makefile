@@ -1,7 +1,7 @@
 # Everything here also works with the go command alone; see README.md.
 GO ?= go
 
-.PHONY: build test lint bench run corpus
+.PHONY: build test lint bench run corpus pictures
 
 build: ## build bin/tidemark
 	$(GO) build -o bin/tidemark ./cmd/tidemark
@@ -21,6 +21,13 @@ run:
 	$(GO) run ./cmd/tidemark run linear
 
 corpus: ## an English text of some megabytes, from Go's own documentation
-	$(GO) run ./data/gocorpus
+	$(GO) run ./data/gocorpus -force corpus.txt
 
--include make/gpu.mk
+pictures: ## docs/*.png, from the runs that the documents show
+	rm -rf .build/pictures
+	$(GO) run ./cmd/tidemark run linear --device meta --workspace-bytes 34603008 --out .build/pictures/linear >/dev/null
+	$(GO) run ./cmd/tidemark run peak-shift --device meta --out .build/pictures/peak-shift >/dev/null
+	cp .build/pictures/linear/timeline.png docs/linear.png
+	cp .build/pictures/peak-shift/timeline.png docs/peak-shift.png
+
+-include $(wildcard make/*.mk)

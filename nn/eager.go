@@ -266,3 +266,6 @@ func TiedHead(m Module) []int {
 	}
 	return l.head.Weight.Shape
 }
+
+// Has reports whether the config has a value for a key.
+func (c Config) Has(key string) bool { return c.values[key] != nil }

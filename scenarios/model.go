@@ -85,10 +85,6 @@ func (v Values) model() (chosenModel, error) {
 	return m, nil
 }
 
-// rowTokens is the number of tokens of a row; a row of a dense net counts as
-// one.
-func (m chosenModel) rowTokens() int64 { return int64(max(m.Tokens, 1)) }
-
 // training are the settings of a training of the model on random data.
 func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps int) (train.Settings, error) {
 	lr, err := optim.DefaultLearningRate(optimizer)

@@ -41,7 +41,9 @@ type Workload struct {
 	// KeepGradients has zero_grad set gradients to zero instead of dropping
 	// them.
 	KeepGradients bool
-	Composition   nn.Composition
+	// Dropout replaces the model's own probabilities when it is above 0.
+	Dropout     float64
+	Composition nn.Composition
 	// Profile is what libraries take; nothing when zero.
 	Profile   Profile
 	Allocator alloc.Config
@@ -74,12 +76,37 @@ type Prediction struct {
 // has the phases model, batch, forward, backward, optim and zero, numbered
 // within a step (forward.0, …) with several micro-batches.
 func Predict(w Workload) (*Prediction, error) {
-	p, err := newPredictor(w)
+	p, err := Prepare(w)
 	if err != nil {
 		return nil, err
 	}
+	return p.Predict(w.Allocator)
+}
+
+// Prepared is a workload whose plan is made, which is most of the work.
+type Prepared struct {
+	w     Workload
+	model nn.Module
+	graph *Graph
+	plan  *Plan
+}
+
+// Predict is the function of this name with allocator settings of its own. A
+// Prepared can predict any number of times, also from several goroutines.
+func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
+	if r.w.Composition == nn.Eager {
+		config.AddressOrder = true
+	}
+	optimizer, err := optim.New(r.w.Optimizer, r.w.OptimizerOptions)
+	if err != nil {
+		return nil, err
+	}
+	p := &predictor{Prepared: r, dev: device.NewMetaOn(&cudaAddresses{}, config), optimizer: optimizer}
 	defer p.dev.Close()
-	out := &Prediction{Recorder: p.s.recorder, Parameters: nn.Count(p.model)}
+	rec := instrument.New(instrument.Options{NoTiming: true})
+	rec.Attach(p.dev.Allocator())
+	p.s = NewSession(p.dev, rec, SessionOptions{Profile: r.w.Profile})
+	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model)}
 	if err := p.run(); err != nil {
 		if !errors.Is(err, alloc.ErrOutOfMemory) {
 			return nil, err
@@ -91,21 +118,38 @@ func Predict(w Workload) (*Prediction, error) {
 	return out, nil
 }
 
+// maxMicroBatches is how many micro-batches of a step are gone through: from
+// the second on they are alike.
+const maxMicroBatches = 16
+
+// WithDefaults fills in what transformers takes for keys that a config leaves
+// out and tidemark's own models do without: GPT-2's dropout.
+func WithDefaults(c nn.Config, composition nn.Composition) nn.Config {
+	if composition != nn.Eager || c.Type() != "gpt2" {
+		return c
+	}
+	changes := map[string]any{}
+	for _, key := range []string{"embd_pdrop", "resid_pdrop"} {
+		if !c.Has(key) {
+			changes[key] = 0.1
+		}
+	}
+	return c.With(changes)
+}
+
 // predictor is a training in progress.
 type predictor struct {
-	w         Workload
+	*Prepared
 	dev       *device.Meta
 	s         *Session
-	model     nn.Module
-	graph     *Graph
-	plan      *Plan
 	optimizer optim.Optimizer
 	inputs    []*Value // the variables of the batch
 	targets   *Value   // those of the batch that the loss does not take
 	result    *Result  // the variable of the loss
 }
 
-func newPredictor(w Workload) (*predictor, error) {
+// Prepare makes the plan of a workload. Its Allocator is not looked at.
+func Prepare(w Workload) (*Prepared, error) {
 	if w.Steps == 0 {
 		w.Steps = 3
 	}
@@ -113,16 +157,22 @@ func newPredictor(w Workload) (*predictor, error) {
 	if w.Precision == "" {
 		w.Precision = FP32
 	}
-	if w.Composition == nn.Fused && w.Precision != FP32 {
-		return nil, fmt.Errorf("precision %s: the fused composition computes in fp32; use --composition eager", w.Precision)
+	if w.Composition == nn.Fused {
+		w.Profile = Profile{}
+		if w.Precision != FP32 {
+			return nil, fmt.Errorf("precision %s: the fused composition computes in fp32 only; %s is predicted for eager", w.Precision, w.Precision)
+		}
 	}
-	if w.Composition == nn.Eager {
-		w.Allocator.AddressOrder = true
+	if _, err := optim.New(w.Optimizer, w.OptimizerOptions); err != nil {
+		return nil, err
 	}
-	p := &predictor{w: w, dev: device.NewMetaOn(&cudaAddresses{}, w.Allocator)}
+	p := &Prepared{w: w}
 	var err error
 	if p.model, err = nn.New(w.Model); err != nil {
 		return nil, err
+	}
+	if w.Dropout > 0 {
+		ApplyDropout(p.model, w.Dropout)
 	}
 	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true}
 	switch w.Precision {
@@ -134,16 +184,8 @@ func newPredictor(w Workload) (*predictor, error) {
 	if p.graph, err = buildForPrediction(nn.NewBuilder(p.model, o), w); err != nil {
 		return nil, err
 	}
-	if p.plan, err = p.graph.Compile(); err != nil {
-		return nil, err
-	}
-	if p.optimizer, err = optim.New(w.Optimizer, w.OptimizerOptions); err != nil {
-		return nil, err
-	}
-	r := instrument.New(instrument.Options{NoTiming: true})
-	r.Attach(p.dev.Allocator())
-	p.s = NewSession(p.dev, r, SessionOptions{Profile: w.Profile})
-	return p, nil
+	p.plan, err = p.graph.Compile()
+	return p, err
 }
 
 // buildForPrediction is buildOn with the loss of a micro-batch divided.
@@ -178,7 +220,7 @@ func (p *predictor) run() error {
 // step is one training step.
 func (p *predictor) step() error {
 	s := p.s
-	for m := range p.w.Accumulate {
+	for m := range min(p.w.Accumulate, maxMicroBatches) {
 		if err := p.microBatch(m); err != nil {
 			return err
 		}

@@ -80,6 +80,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			runCommand(),
 			listCommand(),
 			activationsCommand(),
+			estimateCommand(),
 			trainCommand(),
 			generateCommand(),
 			evalCommand(),

@@ -1,0 +1,345 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime/debug"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/predict"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+func estimateCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "estimate",
+		Usage: "predict a training's memory in PyTorch (or in tidemark) without running it, and what cards it fits",
+		Flags: joinFlags(modelFlags(), estimateFlags(), arithmeticFlags()),
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fmt.Errorf("estimate takes no arguments, got %q", c.Args().First())
+			}
+			return estimate(c)
+		},
+	}
+}
+
+func estimateFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "batch", Value: 1, Usage: "rows of a micro-batch"},
+		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 1024)"},
+		&cli.IntFlag{Name: "steps", Value: 3, Usage: "training steps to predict; the third is like all later ones"},
+		&cli.StringFlag{Name: "optimizer", Value: "adamw", Usage: joinNames(optim.Names())},
+		&cli.StringFlag{Name: "precision", Value: string(train.FP32), Usage: "fp32, amp (bfloat16 autocast) or bf16 (everything bfloat16)"},
+		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
+		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
+		&cli.BoolFlag{Name: "keep-gradients", Usage: "zero_grad(set_to_none=False): gradients are kept and zeroed"},
+		&cli.StringFlag{Name: "composition", Value: nn.Eager.String(), Usage: "eager: what PyTorch and transformers run; fused: tidemark's own kernels"},
+		&cli.StringFlag{Name: "loss", Value: string(train.CrossEntropy), Usage: "cross-entropy, or mean (of the outputs)"},
+		&cli.StringFlag{Name: "profile", Value: "h200", Usage: "what libraries take, assumed: " + joinNames(train.Profiles())},
+		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
+		&cli.Float64Flag{Name: "limit-gib", Usage: "most GiB that the allocator may reserve; 0 for no limit"},
+		&cli.StringFlag{Name: "card", Usage: "judge only cards whose names contain this, such as 4090; all by default"},
+		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
+		&cli.BoolFlag{Name: "bytes", Usage: "show exact bytes instead of GiB"},
+	}
+}
+
+func arithmeticFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.Int64Flag{Name: "parameters", Usage: "plain arithmetic instead: the weights of so many parameters"},
+		&cli.Int64Flag{Name: "bits", Value: 16, Usage: "bits of a parameter, or of an element of a key/value cache"},
+		&cli.Float64Flag{Name: "reserve-gib", Usage: "GiB to add to the weights for everything else"},
+		&cli.Int64Flag{Name: "kv-layers", Usage: "plain arithmetic instead: a key/value cache of so many layers"},
+		&cli.Int64Flag{Name: "kv-heads", Usage: "key/value heads"},
+		&cli.Int64Flag{Name: "head-dim", Usage: "elements of a head"},
+		&cli.Int64Flag{Name: "tokens", Usage: "tokens of a sequence in the cache"},
+		&cli.Int64Flag{Name: "sequences", Value: 1, Usage: "sequences in the cache"},
+	}
+}
+
+// kvFlags are those of the key/value cache alone.
+var kvFlags = []string{"kv-layers", "kv-heads", "head-dim", "tokens", "sequences"}
+
+func estimate(c *cli.Context) error {
+	cache := false
+	for _, name := range kvFlags {
+		cache = cache || c.IsSet(name)
+	}
+	model := c.IsSet("preset") || c.IsSet("config")
+	switch weights := c.IsSet("parameters"); {
+	case model && (weights || cache || c.IsSet("bits") || c.IsSet("reserve-gib")):
+		return errors.New("--preset and --config predict a training; --parameters, --bits, --reserve-gib and the cache's flags are plain arithmetic without a model")
+	case weights && cache:
+		return errors.New("--parameters and the key/value cache's flags: ask for one at a time")
+	case weights:
+		return estimateWeights(c)
+	case cache:
+		return estimateCache(c)
+	case !model && (c.IsSet("bits") || c.IsSet("reserve-gib")):
+		return errors.New("--bits and --reserve-gib need --parameters (or, for a cache, --kv-layers)")
+	}
+	return estimateTraining(c)
+}
+
+func estimateWeights(c *cli.Context) error {
+	v, err := predict.ComputeWeights(c.Int64("parameters"), c.Int64("bits"), c.Float64("reserve-gib"))
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c.App.Writer, struct {
+			Basis report.Basis `json:"basis"`
+			predict.Weights
+		}{report.Calculated, v})
+	}
+	w := c.App.Writer
+	fmt.Fprintf(w, "weights: %s parameters × %d bits = %s bytes, %s (calculated)\n", grouped(v.Parameters), v.Bits, grouped(v.WeightBytes), inGiB(v.WeightBytes))
+	if v.ReserveBytes > 0 {
+		fmt.Fprintf(w, "reserve: %s (assumed, as given)\n", inGiB(v.ReserveBytes))
+	}
+	_, err = fmt.Fprintf(w, "total:   %s bytes, %s\n", grouped(v.TotalBytes), inGiB(v.TotalBytes))
+	return err
+}
+
+func estimateCache(c *cli.Context) error {
+	v, err := predict.ComputeCache(predict.Cache{Layers: c.Int64("kv-layers"), Heads: c.Int64("kv-heads"), HeadDim: c.Int64("head-dim"),
+		Tokens: c.Int64("tokens"), Sequences: c.Int64("sequences"), Bits: c.Int64("bits")})
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c.App.Writer, struct {
+			Basis report.Basis `json:"basis"`
+			predict.Cache
+		}{report.Calculated, v})
+	}
+	w := c.App.Writer
+	fmt.Fprintf(w, "key/value cache: 2 × %d layers × %d heads × %d × %s tokens × %d bits = %s bytes, %s a sequence (calculated)\n",
+		v.Layers, v.Heads, v.HeadDim, grouped(v.Tokens), v.Bits, grouped(v.SequenceBytes), inGiB(v.SequenceBytes))
+	_, err = fmt.Fprintf(w, "%d sequences: %s bytes, %s\n", v.Sequences, grouped(v.TotalBytes), inGiB(v.TotalBytes))
+	return err
+}
+
+// inGiB is bytes with two decimals, as people quote them.
+func inGiB(n int64) string { return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30)) }
+
+// grouped is a number with its thousands apart.
+func grouped(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// estimateSettings are the resolved settings of an estimate.
+type estimateSettings struct {
+	Model                 nn.Config `json:"model"`
+	Batch                 int       `json:"batch"`
+	Tokens                int       `json:"tokens,omitempty"`
+	Steps                 int       `json:"steps"`
+	Optimizer             string    `json:"optimizer"`
+	Precision             string    `json:"precision"`
+	GradientCheckpointing bool      `json:"gradient_checkpointing"`
+	Accumulate            int       `json:"accumulate"`
+	KeepGradients         bool      `json:"keep_gradients"`
+	Composition           string    `json:"composition"`
+	Loss                  string    `json:"loss"`
+	Profile               string    `json:"profile"`
+	AllocConf             string    `json:"alloc_conf"`
+	LimitBytes            int64     `json:"limit_bytes"`
+}
+
+// workloadOf reads the flags of an estimate.
+func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
+	var w train.Workload
+	var s estimateSettings
+	config, err := modelOf(c)
+	if err != nil {
+		return w, s, err
+	}
+	positive := func(name string, most int) {
+		if n := c.Int(name); err == nil && (n < 1 || n > most) {
+			err = fmt.Errorf("--%s %d: it must be from 1 to %d", name, n, most)
+		}
+	}
+	positive("batch", 1<<24)
+	positive("steps", 1000)
+	positive("accumulate", 1<<20)
+	if err != nil {
+		return w, s, err
+	}
+	if w.Shape, err = shapeOf(c, config); err != nil {
+		return w, s, err
+	}
+	switch c.String("composition") {
+	case nn.Eager.String():
+		w.Composition = nn.Eager
+	case nn.Fused.String():
+		w.Composition = nn.Fused
+	default:
+		return w, s, fmt.Errorf("--composition %q: it is eager or fused", c.String("composition"))
+	}
+	w.Precision = train.Precision(c.String("precision"))
+	if p := w.Precision; p != train.FP32 && p != train.AMP && p != train.BF16 {
+		return w, s, fmt.Errorf("--precision %q: it is fp32, amp or bf16", p)
+	}
+	w.Loss = train.Loss(c.String("loss"))
+	if l := w.Loss; l != train.CrossEntropy && l != train.MeanOutput {
+		return w, s, fmt.Errorf("--loss %q: it is cross-entropy or mean", l)
+	}
+	if w.Profile, err = train.FindProfile(c.String("profile")); err != nil {
+		return w, s, fmt.Errorf("--profile: %w", err)
+	}
+	if w.Allocator, err = alloc.ParseConfig(c.String("alloc-conf")); err != nil {
+		return w, s, fmt.Errorf("--alloc-conf: %w", err)
+	}
+	limit := c.Float64("limit-gib")
+	if !(limit >= 0) || math.IsInf(limit, 1) || limit > 1<<20 {
+		return w, s, fmt.Errorf("--limit-gib %v: it must be 0 (no limit) or more, at most 2^20", limit)
+	}
+	w.Allocator.LimitBytes = int64(limit * (1 << 30))
+	if d := c.Float64("dropout"); !(d >= 0 && d < 1) {
+		return w, s, fmt.Errorf("--dropout %v: it must be from 0 up to, but not including, 1", d)
+	}
+	w.Dropout = c.Float64("dropout")
+	w.Model = train.WithDefaults(config, w.Composition)
+	w.Steps, w.Accumulate, w.Optimizer = c.Int("steps"), c.Int("accumulate"), c.String("optimizer")
+	w.GradientCheckpointing, w.KeepGradients = c.Bool("gradient-checkpointing"), c.Bool("keep-gradients")
+	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Optimizer: w.Optimizer,
+		Precision: string(w.Precision), GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
+		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: string(w.Loss), Profile: w.Profile.Name,
+		AllocConf: c.String("alloc-conf"), LimitBytes: w.Allocator.LimitBytes}
+	return w, s, nil
+}
+
+// maxEstimateTokens bounds the default of --seq.
+const maxEstimateTokens = 1024
+
+func shapeOf(c *cli.Context, config nn.Config) (train.BatchShape, error) {
+	shape := train.BatchShape{Rows: c.Int("batch")}
+	context, _, features, err := nn.Sizes(config)
+	if err != nil {
+		return shape, err
+	}
+	if features > 0 {
+		if c.IsSet("seq") {
+			return shape, errors.New("--seq: a dense net takes no sequences")
+		}
+		shape.Features = features
+		return shape, nil
+	}
+	shape.Tokens = c.Int("seq")
+	if !c.IsSet("seq") {
+		shape.Tokens = min(context, maxEstimateTokens)
+	}
+	if shape.Tokens < 1 || shape.Tokens > context {
+		return shape, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", shape.Tokens, context, context)
+	}
+	return shape, nil
+}
+
+// estimated is the JSON of an estimate: a run as in report.json, and what cards
+// it fits.
+type estimated struct {
+	Tidemark string           `json:"tidemark"`
+	Settings estimateSettings `json:"settings"`
+	report.Run
+	// OutOfMemory is why the training did not get through its steps within
+	// --limit-gib; empty when it did.
+	OutOfMemory string            `json:"out_of_memory,omitempty"`
+	Cards       []predict.Verdict `json:"cards"`
+}
+
+func estimateTraining(c *cli.Context) error {
+	w, settings, err := workloadOf(c)
+	if err != nil {
+		return err
+	}
+	cards := predict.Cards()
+	if name := c.String("card"); name != "" {
+		if cards, err = predict.FindCards(name); err != nil {
+			return fmt.Errorf("--card: %w", err)
+		}
+	}
+	// Graphs are many small objects that live shortly: fewer collections cost
+	// some tens of megabytes.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	p, err := train.Predict(w)
+	if err != nil {
+		return err
+	}
+	e := estimated{Tidemark: version, Settings: settings, Run: report.NewRun("estimate", p.Parameters, report.Calculated, p.Recorder)}
+	e.Assumptions = assumptionsOf(w)
+	known := p.Recorder.Peak()
+	if p.Failed != nil {
+		e.OutOfMemory = p.Failed.Error()
+		free := w
+		free.Allocator.LimitBytes = 0
+		all, err := train.Predict(free)
+		if err != nil {
+			return err
+		}
+		known = all.Recorder.Peak()
+	}
+	if w.Allocator.LimitBytes > 0 {
+		cards = append([]predict.Card{{Name: "--limit-gib", MemoryBytes: w.Allocator.LimitBytes + predict.ContextBytes}}, cards...)
+	}
+	if e.Cards, err = predict.Judge(w, p.Parameters, known, cards); err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c.App.Writer, e)
+	}
+	return e.print(c.App.Writer, c.Bool("bytes"))
+}
+
+func assumptionsOf(w train.Workload) []report.Assumption {
+	list := []report.Assumption{{Name: "context", Basis: report.Assumed, Bytes: predict.ContextBytes,
+		Why: "what a CUDA context takes of a card beside the allocator; not part of the figures, but of the verdicts"}}
+	if n := w.Profile.Bytes(); n > 0 && w.Composition == nn.Eager {
+		list = append(list, report.Assumption{Name: "libraries", Basis: report.Assumed, Bytes: n,
+			Why: "at most: the workspaces of cuBLAS and cuBLASLt for the two threads that compute (--profile " + w.Profile.Name + ")"})
+	}
+	return list
+}
+
+func (e *estimated) print(w io.Writer, exact bool) error {
+	r := report.Report{Tidemark: e.Tidemark, Scenario: "estimate", Settings: e.Settings,
+		Device: report.Device{Kind: "meta", Name: "nothing is computed"}, Runs: []report.Run{e.Run}}
+	if err := r.WriteText(w, report.TextOptions{ExactBytes: exact}); err != nil {
+		return err
+	}
+	if e.OutOfMemory != "" {
+		fmt.Fprintf(w, "\nIt runs out of memory within --limit-gib: %s\n", oneLine(e.OutOfMemory))
+	}
+	fmt.Fprintln(w, "\nCards (calculated; a card's own memory less the context, which is assumed)")
+	for _, v := range e.Cards {
+		line := fmt.Sprintf("  %-16s %9s usable  ", v.Name, inGiB(v.UsableBytes))
+		if v.Fits {
+			fmt.Fprintf(w, "%sfits, with %s to spare\n", line, inGiB(v.RoomBytes))
+			continue
+		}
+		fmt.Fprintf(w, "%sdoes not fit: %s missing\n", line, inGiB(-v.RoomBytes))
+		var ways []string
+		for _, m := range v.Remedies {
+			ways = append(ways, fmt.Sprintf("%s (peak %s)", m.Change, inGiB(m.PeakBytes)))
+		}
+		switch {
+		case len(ways) > 0:
+			fmt.Fprintf(w, "      would fit with %s\n", strings.Join(ways, "; or "))
+		default:
+			fmt.Fprintln(w, "      and no batch size, checkpointing, fused optimizer or bf16 would make it")
+		}
+	}
+	return nil
+}

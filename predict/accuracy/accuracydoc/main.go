@@ -1,0 +1,41 @@
+// Command accuracydoc writes docs/accuracy.md from records of PyTorch's memory.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/predict/accuracy"
+)
+
+func main() {
+	records := flag.String("records", "predict/accuracy/testdata/pytorch_memory.json", "records to compare with")
+	out := flag.String("out", "docs/accuracy.md", "file to write; it is replaced")
+	flag.Parse()
+	if err := run(*records, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "accuracydoc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(records, out string) error {
+	list, err := accuracy.Read(records)
+	if err != nil {
+		return err
+	}
+	var compared []*accuracy.Comparison
+	for i := range list {
+		c, err := accuracy.Compare(&list[i])
+		if err != nil {
+			return err
+		}
+		compared = append(compared, c)
+	}
+	return report.WriteFile(out, true, func(w io.Writer) error {
+		_, err := w.Write(accuracy.Document(compared))
+		return err
+	})
+}

@@ -1,0 +1,129 @@
+package train_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// TestEagerComputesTheSame compares losses and gradients of the compositions
+// for models that the golden trainings leave out.
+func TestEagerComputesTheSame(t *testing.T) {
+	llama := `"vocab_size":23,"hidden_size":24,"intermediate_size":40,"num_hidden_layers":2,"num_attention_heads":4,`
+	for name, config := range map[string]string{
+		"mlp":           `{"model_type":"mlp","dims":[7,11,9,5]}`,
+		"gpt":           `{"model_type":"gpt","vocab_size":23,"n_ctx":12,"n_layer":2,"n_embd":24,"n_head":3}`,
+		"gpt2":          `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":2,"n_embd":24,"n_head":3}`,
+		"gpt2, relu":    `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":1,"n_embd":24,"n_head":3,"activation_function":"relu"}`,
+		"llama":         `{"model_type":"llama",` + llama + `"num_key_value_heads":4}`,
+		"grouped llama": `{"model_type":"llama",` + llama + `"num_key_value_heads":2,"attention_bias":true,"mlp_bias":true}`,
+		"qwen2":         `{"model_type":"qwen2",` + llama + `"num_key_value_heads":1,"tie_word_embeddings":true}`,
+	} {
+		for _, loss := range []train.Loss{train.CrossEntropy, train.MeanOutput} {
+			for _, checkpointing := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/checkpointing=%v", name, loss, checkpointing), func(t *testing.T) {
+					want := gradients(t, config, loss, nn.Options{DType: device.Float64, GradientCheckpointing: checkpointing})
+					got := gradients(t, config, loss, nn.Options{DType: device.Float64, GradientCheckpointing: checkpointing, Composition: nn.Eager})
+					for i, g := range want {
+						compare(t, fmt.Sprintf("value %d", i), got[i], g, 1e-9)
+					}
+				})
+			}
+		}
+	}
+}
+
+// gradients are the loss and the gradients of all parameters.
+func gradients(t *testing.T, config string, loss train.Loss, o nn.Options) [][]float64 {
+	t.Helper()
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	c := parse(t, []byte(config))
+	model, err := nn.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := train.NewSession(dev, nil, train.SessionOptions{Seed: 7})
+	if err := s.Materialize(model, o.DType); err != nil {
+		t.Fatal(err)
+	}
+	shape := train.BatchShape{Rows: 3, Tokens: 9}
+	classes := 23
+	if _, _, shape.Features, err = nn.Sizes(c); err != nil {
+		t.Fatal(err)
+	}
+	if shape.Features > 0 {
+		shape.Tokens, classes = 0, 5
+	}
+	graph, err := train.BuildGraph(model, shape, loss, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := graph.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	var inputs []*train.Value
+	for i, spec := range graph.Specs {
+		var b []byte
+		if spec.DType == o.DType {
+			v := make([]float64, spec.Elements())
+			for j := range v {
+				v[j] = r.NormFloat64()
+			}
+			b = floatBytes(spec.DType, v)
+		} else {
+			for j := range spec.Elements() {
+				token := int64(r.IntN(classes))
+				if i == 1 && j == 2 {
+					token = -100
+				}
+				b = appendToken(b, spec.DType, token)
+			}
+		}
+		v, err := s.Input("input", spec, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inputs = append(inputs, v)
+	}
+	result, err := s.Forward(plan, inputs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := [][]float64{append([]float64(nil), readFloats(result.Output(0))...)}
+	seed, err := s.Input("seed", device.Spec{DType: o.DType}, floatBytes(o.DType, []float64{1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Backward(result, seed); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.Parameters() {
+		g, ok := p.Gradient()
+		if !ok {
+			all = append(all, nil)
+			continue
+		}
+		all = append(all, append([]float64(nil), readFloats(g)...))
+	}
+	return all
+}
+
+// TestEagerDropout checks that the mask that is kept is the one that was used.
+func TestEagerDropout(t *testing.T) {
+	config := `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":1,"n_embd":24,"n_head":3,"embd_pdrop":0.3,"resid_pdrop":0.3}`
+	o := nn.Options{DType: device.Float64, Training: true}
+	want := gradients(t, config, train.CrossEntropy, o)
+	o.Composition = nn.Eager
+	got := gradients(t, config, train.CrossEntropy, o)
+	for i, g := range want {
+		compare(t, fmt.Sprintf("value %d", i), got[i], g, 1e-9)
+	}
+}
