@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
@@ -66,8 +67,7 @@ func (s *search) judge(w train.Workload, c Card) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	own, _ := s.known(w)
-	f = own.figures
+	f, _ = s.known(w)
 	if v.Fits = fits; fits {
 		v.RoomBytes = v.UsableBytes - min(f.reserved, v.UsableBytes)
 		if v.RoomBytes == 0 {
@@ -91,8 +91,7 @@ type search struct {
 // variation is a prediction of the workload with something changed.
 type variation struct {
 	figures
-	prepared *train.Prepared
-	within   map[int64]bool // by limit: whether it runs within it
+	within map[int64]bool // by limit: whether it runs within it
 }
 
 func key(w train.Workload) string {
@@ -100,32 +99,13 @@ func key(w train.Workload) string {
 }
 
 // known is a prediction that has been made.
-func (s *search) known(w train.Workload) (*variation, bool) {
+func (s *search) known(w train.Workload) (figures, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, ok := s.memo[key(w)]
-	return v, ok
-}
-
-// predict predicts a workload without a limit.
-func (s *search) predict(w train.Workload) (*variation, error) {
-	if v, ok := s.known(w); ok {
-		return v, nil
+	if v, ok := s.memo[key(w)]; ok {
+		return v.figures, true
 	}
-	prepared, err := train.Prepare(w)
-	if err != nil {
-		return nil, err
-	}
-	p, err := prepared.Predict(w.Allocator)
-	if err != nil {
-		return nil, err
-	}
-	peak := p.Recorder.Peak()
-	v := &variation{figures{peak.AllocatedBytes, peak.ReservedBytes}, prepared, map[int64]bool{}}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.memo[key(w)] = v
-	return v, nil
+	return figures{}, false
 }
 
 // floor is what a workload needs at the least, when the optimizer steps:
@@ -148,40 +128,54 @@ func (s *search) floor(w train.Workload) int64 {
 // fits says whether a workload runs within a limit. Between the allocated and
 // the reserved peak that is up to what the allocator can give back.
 func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
-	if s.floor(w) > limit {
-		return false, figures{s.floor(w), s.floor(w)}, nil
+	if floor := s.floor(w); floor > limit {
+		return false, figures{floor, floor}, nil
 	}
-	v, err := s.predict(w)
-	if err != nil {
-		return false, figures{}, err
-	}
-	switch {
-	case v.reserved <= limit:
-		return true, v.figures, nil
-	case v.allocated > limit:
-		return false, v.figures, nil
-	}
-	s.mu.Lock()
-	within, ok := v.within[limit]
-	s.mu.Unlock()
-	if !ok {
-		if v.prepared == nil {
-			if v.prepared, err = train.Prepare(w); err != nil {
-				return false, v.figures, err
+	var prepared *train.Prepared
+	run := func(config alloc.Config) (*train.Prediction, error) {
+		if prepared == nil {
+			var err error
+			if prepared, err = train.Prepare(w); err != nil {
+				return nil, err
 			}
 		}
-		config := w.Allocator
-		config.LimitBytes = limit
-		p, err := v.prepared.Predict(config)
+		return prepared.Predict(config)
+	}
+	f, ok := s.known(w)
+	if !ok {
+		p, err := run(w.Allocator)
 		if err != nil {
-			return false, v.figures, err
+			return false, f, err
 		}
-		within = p.Failed == nil
+		peak := p.Recorder.Peak()
+		f = figures{peak.AllocatedBytes, peak.ReservedBytes}
 		s.mu.Lock()
-		v.within[limit] = within
+		s.memo[key(w)] = &variation{f, map[int64]bool{}}
 		s.mu.Unlock()
 	}
-	return within, v.figures, nil
+	switch {
+	case f.reserved <= limit:
+		return true, f, nil
+	case f.allocated > limit:
+		return false, f, nil
+	}
+	s.mu.Lock()
+	within, ok := s.memo[key(w)].within[limit]
+	s.mu.Unlock()
+	if ok {
+		return within, f, nil
+	}
+	config := w.Allocator
+	config.LimitBytes = limit
+	p, err := run(config)
+	if err != nil {
+		return false, f, err
+	}
+	within = p.Failed == nil
+	s.mu.Lock()
+	s.memo[key(w)].within[limit] = within
+	s.mu.Unlock()
+	return within, f, nil
 }
 
 // remedies are the single changes that make the workload fit a limit or, when
@@ -309,9 +303,9 @@ func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, erro
 		switch {
 		case !ok:
 		case known.reserved <= limit && rows > low:
-			low, best = rows, known.figures
+			low, best = rows, known
 		case known.allocated > limit && rows < high:
-			high, above = rows, known.figures
+			high, above = rows, known
 		}
 	}
 	for guesses := 0; high-low > 1; guesses++ {

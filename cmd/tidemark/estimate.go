@@ -273,7 +273,7 @@ func estimateTraining(c *cli.Context) error {
 	}
 	// Graphs are many small objects that live shortly: fewer collections cost
 	// some tens of megabytes.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer debug.SetGCPercent(debug.SetGCPercent(200))
 	p, err := train.Predict(w)
 	if err != nil {
 		return err
