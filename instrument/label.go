@@ -8,8 +8,9 @@ import (
 
 // Caller is a place in Go source.
 type Caller struct {
-	File string
-	Line int
+	File     string
+	Line     int
+	Function string // such as "scenarios.linearRun"
 }
 
 // String is "file:line", or empty for the zero value.

@@ -112,7 +112,7 @@ func TestRecorderAgainstModel(t *testing.T) {
 		for i := range 25 {
 			labels = append(labels, Label{Category: Category(rng.IntN(NumCategories)),
 				Module: fmt.Sprintf("layer.%d", rng.IntN(4)), Op: []string{"linear", "relu"}[rng.IntN(2)],
-				Caller: Caller{"model.go", i % 3}})
+				Caller: Caller{File: "model.go", Line: i % 3}})
 		}
 		m := &model{live: map[uint64]modelBlock{}}
 		step, phase := NoStep, ""
@@ -381,7 +381,7 @@ func BenchmarkRecord(b *testing.B) {
 
 func BenchmarkTag(b *testing.B) {
 	r := New(Options{})
-	l := Label{Activation, "model.layers.11.mlp", "linear", Caller{"nn/linear.go", 40}}
+	l := Label{Activation, "model.layers.11.mlp", "linear", Caller{File: "nn/linear.go", Line: 40}}
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Tag(l)

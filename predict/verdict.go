@@ -40,7 +40,7 @@ type figures struct{ allocated, reserved int64 }
 func Judge(w train.Workload, parameters int64, known instrument.Peak, cards []Card) ([]Verdict, error) {
 	w.Steps = 2 // later ones are like the second
 	w.Allocator.LimitBytes = 0
-	s := &search{base: w, parameters: parameters, memo: map[string]*variation{
+	s := &search{base: w, parameters: parameters, phase: known.Phase, memo: map[string]*variation{
 		key(w): {figures: figures{known.AllocatedBytes, known.ReservedBytes}, within: map[int64]bool{}}}}
 	verdicts := make([]Verdict, len(cards))
 	errs := make([]error, len(cards))
@@ -84,6 +84,7 @@ func (s *search) judge(w train.Workload, c Card) (Verdict, error) {
 type search struct {
 	base       train.Workload
 	parameters int64
+	phase      string // of the workload's own peak
 	mu         sync.Mutex
 	memo       map[string]*variation
 }
@@ -203,6 +204,9 @@ func (s *search) remedies(limit int64) ([]Remedy, error) {
 	}
 	changes := s.changes()
 	for _, c := range changes {
+		if !c.alone {
+			continue
+		}
 		w := s.base
 		c.apply(&w)
 		if _, err := try(c.flag, w); err != nil {
@@ -260,19 +264,20 @@ func (s *search) accumulation(most int, try func(string, train.Workload) (bool, 
 type change struct {
 	flag  string
 	apply func(*train.Workload)
+	alone bool // it can help by itself
 }
 
-// changes are those that a workload does not have yet.
+// changes are those that a workload does not have yet, the cheaper first.
 func (s *search) changes() []change {
 	var list []change
-	if name := s.base.Optimizer + "-fused"; s.base.Optimizer == "adam" || s.base.Optimizer == "adamw" {
-		list = append(list, change{"--optimizer " + name, func(w *train.Workload) { w.Optimizer = name }})
-	}
 	if !s.base.GradientCheckpointing && s.base.Model.Type() != "mlp" {
-		list = append(list, change{"--gradient-checkpointing", func(w *train.Workload) { w.GradientCheckpointing = true }})
+		list = append(list, change{"--gradient-checkpointing", func(w *train.Workload) { w.GradientCheckpointing = true }, true})
+	}
+	if name := s.base.Optimizer + "-fused"; s.base.Optimizer == "adam" || s.base.Optimizer == "adamw" {
+		list = append(list, change{"--optimizer " + name, func(w *train.Workload) { w.Optimizer = name }, s.phase == "optim"})
 	}
 	if s.base.Precision != train.BF16 && s.base.Composition == nn.Eager {
-		list = append(list, change{"--precision bf16", func(w *train.Workload) { w.Precision = train.BF16 }})
+		list = append(list, change{"--precision bf16", func(w *train.Workload) { w.Precision = train.BF16 }, true})
 	}
 	return list
 }
@@ -291,6 +296,7 @@ func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, erro
 		return 0, best, err
 	}
 	low, high := 1, w.Shape.Rows // fits, does not fit
+	before, below := 0, best     // a smaller batch that fits
 	_, above, err := at(high)
 	if err != nil {
 		return 0, best, err
@@ -303,12 +309,18 @@ func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, erro
 		switch {
 		case !ok:
 		case known.reserved <= limit && rows > low:
+			before, below = low, best
 			low, best = rows, known
 		case known.allocated > limit && rows < high:
 			high, above = rows, known
 		}
 	}
 	for guesses := 0; high-low > 1; guesses++ {
+		// The peak is the greatest of several peaks that each grow evenly with
+		// rows: what a row costs does not become less.
+		if before > 0 && best.allocated+(best.allocated-below.allocated)/int64(low-before) > limit+16*mib {
+			break
+		}
 		mid := (low + high) / 2
 		if guesses < 4 && above.allocated > best.allocated {
 			mid = low + int(float64(high-low)*float64(limit-best.allocated)/float64(above.allocated-best.allocated))
@@ -319,6 +331,7 @@ func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, erro
 			return 0, best, err
 		}
 		if ok {
+			before, below = low, best
 			low, best = mid, f
 		} else {
 			high, above = mid, f

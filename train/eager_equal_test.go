@@ -3,6 +3,7 @@ package train_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
@@ -125,5 +126,58 @@ func TestEagerDropout(t *testing.T) {
 	got := gradients(t, config, train.CrossEntropy, o)
 	for i, g := range want {
 		compare(t, fmt.Sprintf("value %d", i), got[i], g, 1e-9)
+	}
+}
+
+// TestEagerMemoryOnDevices holds the eager plan to the same memory on a device
+// that computes and on one that does not.
+func TestEagerMemoryOnDevices(t *testing.T) {
+	for _, config := range []string{traceGPT, traceGPT2, traceQwen2} {
+		var events [2][]string
+		for i, dev := range []device.Device{device.NewCPU(alloc.Config{}), device.NewMeta(alloc.Config{})} {
+			dev.Allocator().Observe(func(e *alloc.Event) {
+				events[i] = append(events[i], fmt.Sprint(e.Action, e.Size, e.AllocatedBytes, e.ReservedBytes))
+			})
+			model, err := nn.New(parse(t, []byte(config)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := train.NewSession(dev, nil, train.SessionOptions{})
+			if err := s.Materialize(model, device.Float32); err != nil {
+				t.Fatal(err)
+			}
+			graph, err := train.BuildGraph(model, train.BatchShape{Rows: 2, Tokens: 7}, train.CrossEntropy,
+				nn.Options{Composition: nn.Eager, Training: true, GradientCheckpointing: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := graph.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var inputs []*train.Value
+			for _, spec := range graph.Specs {
+				v, err := s.Input("input", spec, make([]byte, spec.Bytes()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				inputs = append(inputs, v)
+			}
+			r, err := s.Forward(plan, inputs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seed, err := s.Input("seed", device.Spec{}, floatBytes(device.Float32, []float64{1}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Backward(r, seed); err != nil {
+				t.Fatal(err)
+			}
+			dev.Close()
+		}
+		if !slices.Equal(events[0], events[1]) || len(events[0]) < 300 {
+			t.Errorf("%d events on the cpu device, %d on meta, or others", len(events[0]), len(events[1]))
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -104,6 +105,28 @@ func canonical(events []traceEvent) []string {
 	return out
 }
 
+// recordedEvents are the events of a prediction after the model was made.
+func recordedEvents(r *instrument.Recorder) []traceEvent {
+	var events []traceEvent
+	live := map[uint64]int{}
+	number := 0
+	first := r.Marks()[0].Event
+	for ev := range r.Events() {
+		switch {
+		case ev.Retag:
+		case ev.Action == alloc.Alloc:
+			live[ev.Addr] = number
+			number++
+			if ev.Position >= first {
+				events = append(events, traceEvent{number: live[ev.Addr], bytes: ev.Size})
+			}
+		case ev.Action == alloc.FreeRequested && ev.Position >= first:
+			events = append(events, traceEvent{number: live[ev.Addr], bytes: ev.Size, end: true})
+		}
+	}
+	return events
+}
+
 func smallWorkload(t *testing.T, config string, rows, tokens int, change func(*train.Workload)) train.Workload {
 	w := train.Workload{Model: parse(t, []byte(config)), Shape: train.BatchShape{Rows: rows, Tokens: tokens}, Loss: train.CrossEntropy,
 		Steps: 2, Optimizer: "adamw", Composition: nn.Eager}
@@ -158,27 +181,11 @@ func TestEagerMatchesTraces(t *testing.T) {
 				return e.phase == "build" || e.bytes == workspace || name == "gpt_accum3" && e.bytes <= 8 ||
 					e.bytes == 1<<20
 			})
-			var got []traceEvent
-			live := map[uint64]int{}
-			n := 0
-			var phase func() string
-			w.Observe = func(ev *alloc.Event) {
-				switch ev.Action {
-				case alloc.Alloc:
-					live[ev.Addr] = n
-					got = append(got, traceEvent{number: n, bytes: ev.Size, phase: phase()})
-					n++
-				case alloc.FreeRequested:
-					got = append(got, traceEvent{number: live[ev.Addr], bytes: ev.Size, end: true})
-				}
-			}
-			_ = phase
-			phase = func() string { return "" }
 			p, err := train.Predict(w)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = p
+			got := recordedEvents(p.Recorder)
 			if name == "gpt_accum3" {
 				// The loss is divided after the model has returned it, which our
 				// plan does in one go: the scalars' order differs.

@@ -48,6 +48,7 @@ func (s *Session) WithGradient() []optim.Parameter {
 
 // Step has an optimizer update the parameters that have a gradient.
 func (s *Session) Step(o optim.Optimizer, lr float64) error {
+	s.calledFrom()
 	return o.Step(s.OptimizerMemory(), s.WithGradient(), lr)
 }
 

@@ -47,9 +47,6 @@ type Workload struct {
 	// Profile is what libraries take; nothing when zero.
 	Profile   Profile
 	Allocator alloc.Config
-	// Observe, when not nil, is called with every event of the allocator once
-	// the model is there.
-	Observe func(*alloc.Event)
 }
 
 // Prediction is a predicted training.
@@ -204,9 +201,6 @@ func (p *predictor) run() error {
 		return err
 	}
 	s.recorder.Mark("model")
-	if p.w.Observe != nil {
-		p.dev.Allocator().Observe(p.w.Observe)
-	}
 	for step := range p.w.Steps {
 		s.recorder.Step(step)
 		if err := p.step(); err != nil {

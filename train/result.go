@@ -50,6 +50,7 @@ func (r *Result) Release() {
 // Forward runs a plan's forward pass. Inputs are given in the order of the
 // plan's Inputs; the result refers to those it saves for backward.
 func (s *Session) Forward(p *Plan, inputs ...*Value) (*Result, error) {
+	s.calledFrom()
 	if len(inputs) != len(p.inputs) {
 		return nil, fmt.Errorf("forward: %d inputs given, the plan takes %d: %v", len(inputs), len(p.inputs), p.names)
 	}
@@ -87,6 +88,7 @@ func (s *Session) Forward(p *Plan, inputs ...*Value) (*Result, error) {
 // differentiated outputs, and leaves the parameters' gradients, added to those
 // that are there. What the forward pass saved goes as it is used.
 func (s *Session) Backward(r *Result, seeds ...*Value) error {
+	s.calledFrom()
 	p := r.plan
 	if r.ended || p.forward == len(p.steps) {
 		return errReleased

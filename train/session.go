@@ -28,6 +28,7 @@ type Session struct {
 	passes    int64 // forward passes so far, which number random draws
 	seed      uint64
 	hooks     []func(nn.Call, []device.Tensor)
+	caller    instrument.Caller // who asked for what is being done
 }
 
 // SessionOptions configure a Session. The zero value is the default.
@@ -110,6 +111,9 @@ func (s *Session) tag(l instrument.Label) alloc.Tag {
 	if s.recorder == nil {
 		return 0
 	}
+	if l.Caller == (instrument.Caller{}) {
+		l.Caller = s.caller
+	}
 	return s.recorder.Tag(l)
 }
 
@@ -171,6 +175,7 @@ func (v *Value) Upload(src []byte) error { return v.s.dev.Upload(v.Tensor, src) 
 
 // Input allocates a batch and copies src to it. On meta src may be nil.
 func (s *Session) Input(name string, spec device.Spec, src []byte) (*Value, error) {
+	s.calledFrom()
 	v, err := s.Allocate(spec, instrument.Label{Category: instrument.Input, Module: name, Op: "input"})
 	if err != nil {
 		return nil, err
@@ -187,6 +192,7 @@ func (s *Session) Input(name string, spec device.Spec, src []byte) (*Value, erro
 // Materialize allocates a model's parameters in order and gives them their
 // initial values.
 func (s *Session) Materialize(root nn.Module, dt device.DType) error {
+	s.calledFrom()
 	for i, p := range nn.Parameters(root) {
 		label := instrument.Label{Category: instrument.Parameter, Module: moduleOf(p.Name), Op: leafOf(p.Name)}
 		spec := device.Spec{DType: dt, Shape: p.Shape}

@@ -11,8 +11,10 @@ import (
 )
 
 // openCUDA opens a GPU; the error wraps device.ErrAbsent where there is none.
-func openCUDA(n int, config alloc.Config) (device.Device, error) {
-	o := cuda.Options{Alloc: config}
+// With TIDEMARK_PROFILE set, the time that each kind of call took on the card is
+// printed to standard error at the end.
+func openCUDA(n int, config alloc.Config, precision cuda.Precision) (device.Device, error) {
+	o := cuda.Options{Alloc: config, Precision: precision}
 	if os.Getenv("TIDEMARK_PROFILE") != "" {
 		o.Profile = os.Stderr
 	}

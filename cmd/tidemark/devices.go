@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/cuda"
 )
 
 // chosen is the device that the command line asked for.
@@ -27,6 +28,7 @@ func deviceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "device", Value: "auto", Usage: "meta, cpu, cuda, cuda:N, or auto: cuda when there is a GPU, else meta"},
 		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
+		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "what a GPU's products of float32 matrices round their operands to: fp32 (nothing), tf32 or bf16"},
 		&cli.Int64Flag{Name: "limit-bytes", Usage: "most bytes that the allocator may reserve; 0 for no limit"},
 	}
 }
@@ -42,24 +44,32 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 	}
 	meta := func(c alloc.Config) (device.Device, error) { return device.NewMeta(c), nil }
 	name := c.String("device")
+	precision, err := cuda.ParsePrecision(c.String("precision"))
+	if err != nil {
+		return chosen{}, fmt.Errorf("--%w", err)
+	}
+	if precision != cuda.FP32 && (name == "meta" || name == "cpu") {
+		return chosen{}, fmt.Errorf("--precision %v: only a GPU has it; the device %s computes in the type of its tensors", precision, name)
+	}
 	switch {
 	case name == "auto":
-		if _, err := openCUDA(0, config); err != nil {
+		if _, err := cuda.Cards(); err != nil {
+			if precision != cuda.FP32 {
+				return chosen{}, fmt.Errorf("--precision %v: only a GPU has it: %w", precision, err)
+			}
 			return chosen{"meta", "auto chose meta, because " + err.Error(), config, meta}, nil
 		}
-		return chosen{"cuda", "auto chose the first GPU", config, func(c alloc.Config) (device.Device, error) { return openCUDA(0, c) }}, nil
+		return chosen{"cuda", "auto chose the first GPU", config, func(c alloc.Config) (device.Device, error) { return openCUDA(0, c, precision) }}, nil
 	case name == "meta":
 		return chosen{"meta", "", config, meta}, nil
 	case name == "cpu":
 		return chosen{"cpu", "", config, func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}, nil
 	case name == "cuda", strings.HasPrefix(name, "cuda:"):
-		n := 0
-		if rest, ok := strings.CutPrefix(name, "cuda:"); ok {
-			if _, err := fmt.Sscanf(rest, "%d", &n); err != nil || n < 0 || fmt.Sprint(n) != rest {
-				return chosen{}, fmt.Errorf("device %q: after cuda: comes the number of a GPU, such as cuda:0", name)
-			}
+		n, err := cardNumber(name)
+		if err != nil {
+			return chosen{}, err
 		}
-		return chosen{"cuda", "", config, func(c alloc.Config) (device.Device, error) { return openCUDA(n, c) }}, nil
+		return chosen{"cuda", "", config, func(c alloc.Config) (device.Device, error) { return openCUDA(n, c, precision) }}, nil
 	}
 	return chosen{}, fmt.Errorf("unknown device %q: there is auto, meta, cpu, cuda and cuda:N", name)
 }

@@ -86,6 +86,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			evalCommand(),
 			compareCommand(),
 			snapshotCommand(),
+			environmentCommand(),
 			versionCommand(),
 		},
 		ExitErrHandler: func(*cli.Context, error) {},

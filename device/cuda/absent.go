@@ -22,3 +22,9 @@ func Cards() ([]Card, error) {
 	return nil, fmt.Errorf("this program was built without GPU support; build it with -tags gpu (make gpu): %w",
 		device.ErrAbsent)
 }
+
+// Environment fails as Open does.
+func (d *Device) Environment() (Environment, error) {
+	_, err := Cards()
+	return Environment{}, err
+}

@@ -49,48 +49,85 @@ func (s *attentionShape) check() error {
 // attentionTile is the tile of scores that a block works on.
 type attentionTile struct{ rows, cols int }
 
-// sharedBytes is the memory that a kernel needs: whole tiles of `rows` and `cols`
-// positions, one tile of scores, and the columns' statistics.
-func (t attentionTile) sharedBytes(size int, rowTiles, colTiles int, elem int64) int {
+// attentionKernel is what a kernel keeps in shared memory beside the columns'
+// statistics: whole tiles of positions for rows and for columns, and tiles of
+// scores, the first as it is and the second transposed.
+type attentionKernel struct {
+	name               string
+	rowTiles, colTiles int
+	scores             int
+	// tiles are tried in order: the first whose memory the card has. Wide heads
+	// and double numbers start with later ones, which keep their sums in
+	// registers.
+	tiles []attentionTile
+}
+
+var (
+	attentionForwardKernel = attentionKernel{"attention_forward", 1, 2, 1,
+		[]attentionTile{{64, 64}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}}
+	attentionBackwardQKernel = attentionKernel{"attention_backward_q", 2, 2, 1,
+		[]attentionTile{{64, 32}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}}
+	attentionBackwardKVKernel = attentionKernel{"attention_backward_kv", 2, 2, 1,
+		[]attentionTile{{64, 32}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}}
+	attentionBackwardKernel = attentionKernel{"attention_backward", 2, 2, 2,
+		[]attentionTile{{64, 32}, {64, 32}, {32, 32}, {16, 16}}}
+)
+
+// sharedBytes is the memory that a block of the kernel needs.
+func (k *attentionKernel) sharedBytes(t attentionTile, size int, elem int64) int {
 	stride := (size+31)/32*32 + 4
-	n := (rowTiles*t.rows+colTiles*t.cols)*stride + t.rows*(t.cols+4) + 2*t.cols
+	n := (k.rowTiles*t.rows+k.colTiles*t.cols)*stride + t.rows*(t.cols+4) + 2*t.cols
+	if k.scores == 2 {
+		n += t.cols * (t.rows + 4)
+	}
 	return n * int(elem)
 }
 
-// attentionTiles are tried in order: the first whose memory the card has.
-var attentionTiles = []attentionTile{{64, 64}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}
-
-// attentionKernel finds a kernel for a head size with the largest tile that
-// fits. Wide heads and double numbers start with smaller tiles, which keep
-// their sums in registers.
-func (d *Device) attentionKernel(name string, s *attentionShape, elem device.DType, rowTiles int) (*function,
-	attentionTile, int, error) {
+// attentionTile finds the kernel's tile for a head size.
+func (d *Device) attentionTile(k *attentionKernel, s *attentionShape, elem device.DType) (attentionTile, int, error) {
 	real, err := realOf(elem)
 	if err != nil {
-		return nil, attentionTile{}, 0, err
+		return attentionTile{}, 0, err
 	}
-	tiles := attentionTiles
-	if s.size > 64 || real == device.Float64 || rowTiles == 2 {
+	tiles := k.tiles
+	if s.size > 64 || real == device.Float64 {
 		tiles = tiles[1:]
 	}
 	if s.size > 128 {
 		tiles = tiles[1:]
 	}
 	for _, t := range tiles {
-		bytes := t.sharedBytes(s.size, rowTiles, 2, real.Size())
-		if bytes > d.sharedBytes {
-			continue
+		if bytes := k.sharedBytes(t, s.size, real.Size()); bytes <= d.sharedBytes {
+			return t, bytes, nil
 		}
-		key := kernelKey{file: "attention", name: name, elem: elem, head: s.size<<16 | t.rows<<8 | t.cols}
-		known := d.functions[key] != nil
-		f, err := d.kernelWith(key, fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.size, t.rows, t.cols))
-		if err == nil && !known {
-			err = result(C.tidemark_allow_shared(d.ccontext(), f.c(), C.int(bytes)))
-		}
-		return f, t, bytes, err
 	}
-	return nil, attentionTile{}, 0, fmt.Errorf("attention: heads of %d elements need more shared memory than the card's %d bytes",
+	return attentionTile{}, 0, fmt.Errorf("attention: heads of %d elements need more shared memory than the card's %d bytes",
 		s.size, d.sharedBytes)
+}
+
+// attentionFunction is a kernel compiled for a head size and a tile.
+func (d *Device) attentionFunction(name string, s *attentionShape, elem device.DType, t attentionTile, bytes int) (*function, error) {
+	key := kernelKey{file: "attention", name: name, elem: elem, head: s.size<<16 | t.rows<<8 | t.cols}
+	known := d.functions[key] != nil
+	defines := fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.size, t.rows, t.cols)
+	if elem != device.BFloat16 && t.cols >= 16 {
+		defines += " -DSHARED_PRODUCTS"
+	}
+	f, err := d.kernelWith(key, defines)
+	if err == nil && !known {
+		err = result(C.tidemark_allow_shared(d.ccontext(), f.c(), C.int(bytes)))
+	}
+	return f, err
+}
+
+// attentionKernel finds a kernel with its tile and its shared memory.
+func (d *Device) attentionKernel(k *attentionKernel, s *attentionShape, elem device.DType) (*function, attentionTile, int, error) {
+	t, bytes, err := d.attentionTile(k, s, elem)
+	if err != nil {
+		return nil, t, 0, err
+	}
+	f, err := d.attentionFunction(k.name, s, elem, t, bytes)
+	return f, t, bytes, err
 }
 
 func tiles(n, rows int) int64 { return int64((n + rows - 1) / rows) }
@@ -101,7 +138,7 @@ func (d *Device) attentionForward(q, k, v, o, lse device.Tensor, s attentionShap
 		return err
 	}
 	s.strides()
-	f, t, bytes, err := d.attentionKernel("attention_forward", &s, q.DType, 1)
+	f, t, bytes, err := d.attentionKernel(&attentionForwardKernel, &s, q.DType)
 	if err != nil {
 		return err
 	}
@@ -128,6 +165,8 @@ func (d *Device) attentionArguments(a *arguments, s *attentionShape, double bool
 
 // attentionBackward writes dq, dk and dv, which have the strides of q, k and v;
 // dout has o's. dq may be o. delta is scratch memory of (batch, heads, queries).
+// With a workspace that has room for the counters, five products are computed,
+// else seven.
 func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv device.Tensor, s attentionShape) error {
 	if err := s.check(); err != nil {
 		return err
@@ -136,7 +175,10 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 		return fmt.Errorf("attention's gradient needs scratch memory for %d elements", n)
 	}
 	s.strides()
-	f, t, bytes, err := d.attentionKernel("attention_backward_q", &s, q.DType, 2)
+	if shared, err := d.attentionBackwardShared(q, k, v, o, dout, lse, delta, dq, dk, dv, &s); shared || err != nil {
+		return err
+	}
+	f, t, bytes, err := d.attentionKernel(&attentionBackwardQKernel, &s, q.DType)
 	if err != nil {
 		return err
 	}
@@ -147,7 +189,7 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 	if err != nil {
 		return err
 	}
-	f, t, bytes, err = d.attentionKernel("attention_backward_kv", &s, q.DType, 2)
+	f, t, bytes, err = d.attentionKernel(&attentionBackwardKVKernel, &s, q.DType)
 	if err != nil {
 		return err
 	}
@@ -155,6 +197,47 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 	a.tensors(q, k, v, dout, lse, delta, dk, dv)
 	d.attentionArguments(a, &s, f.double, s.oStride, s.kStride, s.vStride)
 	return d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: tiles(s.keys, t.rows)}, 128, bytes)
+}
+
+// attentionBackwardShared is attentionBackward by the kernel that computes every
+// product once. It reports false when it cannot be used.
+func (d *Device) attentionBackwardShared(q, k, v, o, dout, lse, delta, dq, dk, dv device.Tensor, s *attentionShape) (bool, error) {
+	if q.DType == device.BFloat16 { // dq is summed up in memory, which must not round it
+		return false, nil
+	}
+	t, bytes, err := d.attentionTile(&attentionBackwardKernel, s, q.DType)
+	if err != nil {
+		return false, nil // the other kernels need less shared memory
+	}
+	counters := device.Tensor{Addr: d.workspace.Addr,
+		Spec: device.Spec{DType: device.Int32, Shape: []int{s.batch * s.heads * int(tiles(s.queries, t.cols))}}}
+	if counters.Addr == 0 || counters.Bytes() > d.workspace.Bytes() {
+		return false, nil
+	}
+	f, err := d.attentionFunction(attentionBackwardKernel.name, s, q.DType, t, bytes)
+	if err != nil {
+		return false, err
+	}
+	if err := d.zero(counters); err != nil {
+		return false, err
+	}
+	g, err := d.attentionFunction("attention_delta", s, q.DType, t, bytes)
+	if err != nil {
+		return false, err
+	}
+	a := d.begin()
+	a.tensors(o, dout, delta)
+	a.i32(s.queries)
+	a.i32(s.heads)
+	a.i64(int64(s.oStride))
+	a.i64(int64(s.oStride))
+	if err := d.launch(g, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 128, bytes); err != nil {
+		return false, err
+	}
+	a = d.begin()
+	a.tensors(q, k, v, dout, lse, delta, dq, dk, dv, counters)
+	d.attentionArguments(a, s, f.double, s.oStride, s.qStride, s.kStride, s.vStride)
+	return true, d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: tiles(s.keys, t.rows)}, 128, bytes)
 }
 
 // attentionOf reads Ints: batch, queries, keys, heads, kvHeads, size; Floats: scale.

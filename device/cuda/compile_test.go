@@ -32,7 +32,11 @@ func sources(t *testing.T) []source {
 					if n > 128 {
 						rows = 32
 					}
-					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d", types, n, rows, cols)})
+					shared := ""
+					if !strings.Contains(types, "bf16") {
+						shared = " -DSHARED_PRODUCTS"
+					}
+					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d%s", types, n, rows, cols, shared)})
 				}
 			case "cast":
 				for _, to := range []string{"float", "double", "bf16"} {

@@ -192,11 +192,14 @@ func (d *Device) do(f func() error) error {
 	return f()
 }
 
-// Info names the card and the driver's CUDA version.
+// Info names the card, the driver's CUDA version and a reduced precision.
 func (d *Device) Info() device.Info {
 	bytes := d.card.MemoryBytes
-	return device.Info{Kind: "cuda", Name: d.card.Name, MemoryBytes: &bytes,
-		Driver: fmt.Sprintf("CUDA %d.%d", d.driver/1000, d.driver%1000/10)}
+	driver := fmt.Sprintf("CUDA %d.%d", d.driver/1000, d.driver%1000/10)
+	if p := d.options.Precision; p != FP32 {
+		driver += fmt.Sprintf(", operands of products rounded to %v", p)
+	}
+	return device.Info{Kind: "cuda", Name: d.card.Name, MemoryBytes: &bytes, Driver: driver}
 }
 
 // Allocator is where every byte comes from that work on the device uses, apart

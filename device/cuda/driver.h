@@ -44,6 +44,11 @@ CUresult tidemark_unmap(CUcontext context, uint64_t address, size_t bytes);
 
 CUresult tidemark_uuid(int device, unsigned char uuid[16]);
 
+// The driver's version as text, and what this process has of a card's memory as
+// the driver counts. They return 0, or another number where that is not known.
+int tidemark_driver_version(char *text, unsigned bytes);
+int tidemark_own_memory(const char *uuid, uint64_t *bytes);
+
 nvrtcResult tidemark_cubin_size(void *program, size_t *bytes);
 nvrtcResult tidemark_cubin(void *program, char *to);
 nvrtcResult tidemark_architectures(int *count, int *list, int capacity);

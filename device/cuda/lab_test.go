@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -156,6 +157,14 @@ func (l *lab) compareWithin(name string, got device.Tensor, want []float64, tole
 		}
 		l.t.Errorf("%s (%v): relative error %.2g, allowed %.2g; element %d is %g, want %g", name, got.DType, e, tolerance,
 			at, x[at], want[at])
+	}
+}
+
+// equalBits fails the test when two results differ by a bit.
+func (l *lab) equalBits(name string, a, b device.Tensor) {
+	l.t.Helper()
+	if !bytes.Equal(l.raw(a), l.raw(b)) {
+		l.t.Errorf("%s: two runs differ", name)
 	}
 }
 

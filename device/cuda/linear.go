@@ -81,3 +81,38 @@ func (d *Device) columnFinish(elem device.DType, partial, out device.Tensor, chu
 	a.flag(accumulate)
 	return d.launch(f, columnGrid(columns, 1), 256, 0)
 }
+
+// rowParts is into how many parts the sum over k of a product of m × n elements
+// is divided: 1 where cuBLAS keeps the card busy. It does not where the result
+// is small and its sides are no multiples of four: then its kernels do not
+// divide the sum.
+func rowParts(m, n, k int, room int64) int {
+	const side, least, blocks = 128, 256, 264
+	tiles := (m + side - 1) / side * ((n + side - 1) / side)
+	if m%4 == 0 && n%4 == 0 || tiles > 32 || k < 4*least {
+		return 1
+	}
+	most := min(blocks/tiles, k/least, int(min(room, blocks)))
+	for p := most; p > 1; p-- {
+		if k%p == 0 {
+			return p
+		}
+	}
+	return 1
+}
+
+// productOverRows is dw (m, n) = aᵀ (m, k) · b (k, n), the gradient of a weight:
+// k is the number of rows, often far larger than m and n.
+func (d *Device) productOverRows(m, n, k int, a, b matrix, accumulate bool, dw device.Tensor) error {
+	partial := d.spare(dw.DType)
+	parts := rowParts(m, n, k, rowsIn(partial, m*n))
+	if parts == 1 || a.DType != dw.DType {
+		return d.product(m, n, k, 1, a, b, betaOf(accumulate), matrix{Tensor: dw, ld: n})
+	}
+	part := k / parts
+	a.stride, b.stride = int64(part*a.ld), int64(part*b.ld)
+	if err := d.product(m, n, part, parts, a, b, 0, matrix{Tensor: partial, ld: n, stride: int64(m * n)}); err != nil {
+		return err
+	}
+	return d.columnFinish(dw.DType, partial, dw, parts, m*n, accumulate)
+}

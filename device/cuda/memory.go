@@ -156,29 +156,3 @@ func (b *backing) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Memory is how the card's memory is spent, in bytes.
-type Memory struct {
-	TotalBytes    int64 `json:"total_bytes"`
-	UsedBytes     int64 `json:"used_bytes"`     // by everyone, as the driver counts
-	ReservedBytes int64 `json:"reserved_bytes"` // by this device's allocator
-	// OtherBytes is the rest: this process's context, loaded kernels and
-	// libraries, and other processes.
-	OtherBytes int64 `json:"other_bytes"`
-}
-
-// Memory asks the driver how much of the card's memory is in use.
-func (d *Device) Memory() (Memory, error) {
-	var m Memory
-	err := d.do(func() error {
-		free, total, err := cu.MemInfo()
-		m.TotalBytes, m.UsedBytes = total, total-free
-		return err
-	})
-	if err != nil {
-		return m, fmt.Errorf("asking for free memory: %w", err)
-	}
-	m.ReservedBytes = d.backing.bytes
-	m.OtherBytes = m.UsedBytes - m.ReservedBytes
-	return m, nil
-}

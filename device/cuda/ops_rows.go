@@ -9,8 +9,10 @@ func linearOperands(c *device.Call) (rows, in, out int, swapped bool) {
 	return int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]), c.Ints[3] == 1
 }
 
-func beta(c *device.Call) float64 {
-	if c.Accumulate {
+func beta(c *device.Call) float64 { return betaOf(c.Accumulate) }
+
+func betaOf(accumulate bool) float64 {
+	if accumulate {
 		return 1
 	}
 	return 0
@@ -45,11 +47,11 @@ func linearGradWeightCall(d *Device, c *device.Call) error {
 	rows, in, out, swapped := linearOperands(c)
 	dy, x, dw := c.In[0], c.In[1], c.Out[0]
 	if swapped {
-		return d.product(in, out, rows, 1, matrix{Tensor: x, transposed: true, ld: in}, matrix{Tensor: dy, ld: out},
-			beta(c), matrix{Tensor: dw, ld: out})
+		return d.productOverRows(in, out, rows, matrix{Tensor: x, transposed: true, ld: in}, matrix{Tensor: dy, ld: out},
+			c.Accumulate, dw)
 	}
-	return d.product(out, in, rows, 1, matrix{Tensor: dy, transposed: true, ld: out}, matrix{Tensor: x, ld: in},
-		beta(c), matrix{Tensor: dw, ld: in})
+	return d.productOverRows(out, in, rows, matrix{Tensor: dy, transposed: true, ld: out}, matrix{Tensor: x, ld: in},
+		c.Accumulate, dw)
 }
 
 func linearGradBiasCall(d *Device, c *device.Call) error {

@@ -8,10 +8,11 @@ import (
 )
 
 // WorkspaceBytes is what cuBLAS is best given to work in (32 MiB, its own
-// choice on compute capability 9.0), and a block of 1 MiB for sums over rows:
+// choice on compute capability 9.0), and a block of 8 MiB for what kernels sum
+// up in parts:
 // see train.SessionOptions. Without it, cuBLAS takes memory of its own that the
 // allocator does not see, and large sums are slow.
-const WorkspaceBytes = 33 << 20
+const WorkspaceBytes = 40 << 20
 
 // Options are the settings of Open. The zero value is the default.
 type Options struct {

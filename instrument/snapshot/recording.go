@@ -62,7 +62,7 @@ func framesOf(l instrument.Label) []Frame {
 	}
 	frames := []Frame{{Filename: "module", Name: module}, {Filename: "operation", Name: op}}
 	if l.Caller.File != "" {
-		frames = append(frames, Frame{Filename: l.Caller.File, Line: l.Caller.Line, Name: "caller"})
+		frames = append(frames, Frame{Filename: l.Caller.File, Line: l.Caller.Line, Name: l.Caller.Function})
 	}
 	return frames
 }

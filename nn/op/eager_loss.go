@@ -15,9 +15,6 @@ import (
 //
 //	aten._log_softmax                x      → y
 //	aten._log_softmax_backward_data  dy, y  → dx = dy − exp(y)·Σ dy
-//
-// out is the element type of the result: under autocast the logits are
-// bfloat16 and the result float32.
 func LogSoftmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 	s, rows, cols, err := lastDimension("log_softmax", x)
 	if err != nil {

@@ -69,35 +69,19 @@ func columnSumBuffers(rows, cols, size int64) (buffer, semaphores int64) {
 }
 
 // wholeSumBuffers are those of the sum of all n elements: a reduction over the
-// fastest dimension.
+// fastest dimension, of which a thread loads four at a time.
 func wholeSumBuffers(n, size int64) (buffer, semaphores int64) {
-	// One output: the block lies along the input, vectors of four are loaded.
 	threads := int64(reduceThreads)
-	dim0 := max(n/4, 1)
-	if n < 128 {
-		dim0 = n
+	width := n
+	if n >= 4*warp {
+		width = n / 4
 	}
-	width := threads
-	if dim0 < threads {
-		width = lastPowerOf2(dim0)
-	}
-	width = min(width, warp)
-	height := min(int64(1), threads/width)
-	if dim0 >= 1 {
-		width = min(lastPowerOf2(min(dim0, threads)), threads/height)
-	}
+	width = min(lastPowerOf2(max(width, 1)), threads)
 	values := ceilDiv(n, width)
-	if height > 1 {
-		values = ceilDiv(values, height)
-	}
-	return wholeSumBlocks(values, width*height, size)
-}
-
-func wholeSumBlocks(values, threads, size int64) (buffer, semaphores int64) {
 	if values < 256 {
 		return 0, 0
 	}
-	target := int64(cardProcessors) * (cardThreads / threads)
+	target := int64(cardProcessors) * (cardThreads / width)
 	blocks := max(min(target, ceilDiv(values, 16)), ceilDiv(values, 256))
 	if blocks <= 1 {
 		return 0, 0

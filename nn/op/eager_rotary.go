@@ -125,7 +125,7 @@ func EagerRope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	if len(s.Shape) != 3 || heads < 1 || s.Shape[2] != heads*cs.Shape[1] || s.Shape[1] != cs.Shape[0] {
 		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v", s, heads, cs)
 	}
-	r := rope64{s: s, wide: wider(s.DType, cs.DType), ints: []int64{int64(s.Shape[0]), int64(s.Shape[1]), int64(heads), int64(heads), int64(cs.Shape[1])}}
+	r := ropeParts{s: s, wide: wider(s.DType, cs.DType), ints: []int64{int64(s.Shape[0]), int64(s.Shape[1]), int64(heads), int64(heads), int64(cs.Shape[1])}}
 	a, err := r.times(x, cos, 0)
 	if err != nil {
 		return nil, err
@@ -158,15 +158,15 @@ func EagerRope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	return Apply(d, []bool{true, true}, gradient, a, b)
 }
 
-// rope64 builds the operations of EagerRope.
-type rope64 struct {
+// ropeParts builds the operations of EagerRope.
+type ropeParts struct {
 	s    device.Spec
 	wide device.DType // of the products
 	ints []int64
 }
 
 // times is x·table. which tells the two products of a rotation apart.
-func (r rope64) times(x, table *gorgonia.Node, which int64) (*gorgonia.Node, error) {
+func (r ropeParts) times(x, table *gorgonia.Node, which int64) (*gorgonia.Node, error) {
 	out := device.Spec{DType: r.wide, Shape: r.s.Shape}
 	h := host(r.wide, timesTable[float32], timesTable[float64])
 	if r.wide != r.s.DType {
@@ -196,7 +196,7 @@ func timesTable[T device.Float](c *device.Call) error {
 
 // half names the first or second half of each head of x: a view of all of x.
 // The gradient is zero in the other half.
-func (r rope64) half(x *gorgonia.Node, which int64) (*gorgonia.Node, error) {
+func (r ropeParts) half(x *gorgonia.Node, which int64) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := Apply(Description{Kernel: "aten.slice_backward", Out: r.s, Ints: append(slices.Clone(r.ints), which),
 			Host: host(r.s.DType, sliceBackward[float32], sliceBackward[float64])}, nil, nil, dy)
@@ -205,8 +205,9 @@ func (r rope64) half(x *gorgonia.Node, which int64) (*gorgonia.Node, error) {
 	return Apply(Description{Kernel: "aten.slice", Out: r.s, Ints: []int64{which}, View: &View{Extra: -1}}, []bool{true}, gradient, x)
 }
 
-// sliceBackward takes a half (of all of a tensor when it is that large) to its
-// place: the gradient of the first half of x is the second of the rotated.
+// sliceBackward puts the gradient of a half in its place. The negated half's
+// comes as a tensor of that half, the other's as the second half of the rotated
+// tensor's gradient.
 func sliceBackward[T device.Float](c *device.Call) error {
 	b, t, h, _, d := sizes(c)
 	which, half := int(c.Ints[5]), d/2
@@ -223,7 +224,7 @@ func sliceBackward[T device.Float](c *device.Call) error {
 }
 
 // negate is the second half of each head of x, negated.
-func (r rope64) negate(second *gorgonia.Node) (*gorgonia.Node, error) {
+func (r ropeParts) negate(second *gorgonia.Node) (*gorgonia.Node, error) {
 	out := device.Spec{DType: r.s.DType, Shape: slices.Clone(r.s.Shape)}
 	out.Shape[2] /= 2
 	negated := func(which int64) Description {
@@ -251,7 +252,7 @@ func negateHalf[T device.Float](c *device.Call) error {
 
 // join puts the negated second half before the first. Both gradients are views
 // of the incoming one.
-func (r rope64) join(negative, first *gorgonia.Node) (*gorgonia.Node, error) {
+func (r ropeParts) join(negative, first *gorgonia.Node) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy, dy}, nil
 	}

@@ -256,15 +256,42 @@ func (o *Operation) OverwritesInput() int { return -1 }
 
 // WriteHash writes what tells this operation from others.
 func (o *Operation) WriteHash(h hash.Hash) {
-	fmt.Fprintf(h, "tidemark.%s|%v|%v|%v|%v|%d", o.d.Kernel, o.d.In, o.d.Out, o.d.Ints, o.d.View, o.salt)
-	var b [8]byte
+	// A graph has thousands of nodes, each hashed several times: package fmt
+	// would take a good part of the time.
+	b := append(make([]byte, 0, 256), "tidemark."...)
+	b = append(b, o.d.Kernel...)
+	number := func(n int64) { b = binary.AppendVarint(b, n) }
+	spec := func(s device.Spec) {
+		b = append(b, '|', byte(s.DType))
+		for _, d := range s.Shape {
+			number(int64(d))
+		}
+	}
+	for _, s := range o.d.In {
+		spec(s)
+	}
+	spec(o.d.Out)
+	b = append(b, '|')
+	for _, n := range o.d.Ints {
+		number(n)
+	}
+	b = append(b, '|')
 	for _, f := range o.d.Floats {
-		binary.LittleEndian.PutUint64(b[:], math.Float64bits(f))
-		h.Write(b[:])
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+	}
+	if v := o.d.View; v != nil {
+		b = append(b, 'v')
+		number(int64(v.Operand))
+		number(int64(v.Extra))
+		number(v.Offset)
 	}
 	for _, u := range o.d.Uses {
-		fmt.Fprintf(h, "|%d.%d", u.Node.ID(), u.Extra)
+		b = append(b, 'u')
+		number(u.Node.ID())
+		number(int64(u.Extra))
 	}
+	number(int64(o.salt))
+	h.Write(b)
 }
 
 // Hashcode is a hash of what WriteHash writes.

@@ -120,8 +120,9 @@ const unexplained = `
   on their addresses, and so on where CUDA's driver put the segments. The prediction's addresses follow the pattern that traces
   show (a first range of some hundreds of MiB from its low end, then chunks of 32 MiB downwards), but a process that trained
   something else before, as the recording one had, has other free ranges.
-- Reserved memory of the first forward passes is off by 1 MiB in most records, half a segment of the small pool's neighbour: the
-  base's cuBLASLt workspace shares a segment of the small pool with the model's small tensors.
+- Reserved memory is off by 1 MiB from the first forward pass on in the smaller records. The base's cuBLASLt workspace takes one of
+  the two MiB of a segment of the small pool; PyTorch put small tensors of the model into the other, which is part of what was
+  reserved before and so of no difference to it, while the prediction reserves a segment of its own for them.
 - Assumed, not observed: workspaces and the split of reductions are those of an H200 (132 multiprocessors); other cards of
   compute capability 9.0 differ by some megabytes. cuDNN's attention workspaces follow a formula fitted to traces with heads of 16
   elements, and it holds for the records' heads of 64 and 128.

@@ -113,20 +113,21 @@ __device__ __forceinline__ void stage(real *p, real (&s)[RI][CJ]) {
     __syncwarp();
 }
 
-// acc[i] += Σ over columns n of p[row i][n] · m[n]
-__device__ __forceinline__ void gather(real4 (&acc)[RI][GROUPS], const real *p, const real *m) {
+// acc[i] += Σ over n < LENGTH of p[row i][n] · m[n], with R rows a thread
+template <int R, int LENGTH>
+__device__ __forceinline__ void gather(real4 (&acc)[R][GROUPS], const real *p, const real *m) {
 #pragma unroll 2
-    for (int n = 0; n < COLS; n += 4) {
-        real4 x[RI];
+    for (int n = 0; n < LENGTH; n += 4) {
+        real4 x[R];
 #pragma unroll
-        for (int i = 0; i < RI; i++) x[i] = load4(p + (TY + 16 * i) * (COLS + PAD) + n);
+        for (int i = 0; i < R; i++) x[i] = load4(p + (TY + 16 * i) * (LENGTH + PAD) + n);
 #pragma unroll
         for (int e = 0; e < 4; e++)
 #pragma unroll
             for (int g = 0; g < GROUPS; g++) {
                 real4 y = load4(m + (n + e) * STRIDE + 4 * TX + 32 * g);
 #pragma unroll
-                for (int i = 0; i < RI; i++)
+                for (int i = 0; i < R; i++)
 #pragma unroll
                     for (int j = 0; j < 4; j++) acc[i][g].v[j] += x[i].v[e] * y.v[j];
             }
@@ -201,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(128)
                 for (int j = 0; j < 4; j++) acc[i][g].v[j] *= f;
         }
         stage(sp, s);
-        gather(acc, sp, sv);
+        gather<RI, COLS>(acc, sp, sv);
     }
     real f[RI];
 #pragma unroll
@@ -218,6 +219,24 @@ extern "C" __global__ void __launch_bounds__(128)
 __device__ __forceinline__ real probability(real s, real scale, real lse, bool visible) {
     return visible ? exp2((s * scale - lse) * LOG2E) : (real)0;
 }
+
+// Σ over d of dO·o of one row, in the order of scores, so that dp − delta is zero
+// for a row of one key.
+__device__ __forceinline__ real row_delta(const real *dout, const real *o) {
+    real a = 0;
+#pragma unroll 4
+    for (int d = 0; d < DEEP; d += 4) {
+        real4 x = load4(dout + d), y = load4(o + d);
+#pragma unroll
+        for (int e = 0; e < 4; e++) a += x.v[e] * y.v[e];
+    }
+    return a;
+}
+
+// The gradient comes in two ways. attention_backward_q and attention_backward_kv
+// compute every product of their own, seven in all, and need no order between
+// blocks. attention_delta and attention_backward share them, five in all, and
+// blocks wait for each other; see there.
 
 // dq = scale · Σ over n of p·(dp − delta)·k, with dp = dO·vᵀ and
 // delta = Σ over d of dO·o, which is written for the other kernel.
@@ -243,17 +262,14 @@ extern "C" __global__ void __launch_bounds__(128)
 
     load_tile(sq, q, qs, first, ROWS, M);
     load_tile(sd, dout, dos, first, ROWS, M);
+    load_tile(sk, o, os, first, ROWS, M); // sk and sv together have room for ROWS positions
     __syncthreads();
     real l[RI], e[RI], one[RI], s[RI][CJ], dp[RI][CJ];
     real4 acc[RI][GROUPS] = {};
 #pragma unroll
     for (int i = 0; i < RI; i++) {
         int r = TY + 16 * i, t = first + r;
-        real a = 0;
-        // In the order of scores, so that dp − delta is zero for a row of one key.
-        if (t < M)
-            for (int c = 0; c < HEAD; c++) a += sd[r * STRIDE + c] * to_real(o[(i64)t * os + c]);
-        e[i] = a;
+        e[i] = row_delta(sd + r * STRIDE, sk + r * STRIDE);
         one[i] = 1;
         l[i] = t < M ? lse[t] : (real)0;
         if (TX == 0 && t < M) delta[t] = e[i];
@@ -277,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(128)
             }
         }
         stage(sp, s);
-        gather(acc, sp, sk);
+        gather<RI, COLS>(acc, sp, sk);
     }
     store_tile(dq, dqs, first, M, acc, one);
 }
@@ -333,11 +349,170 @@ extern "C" __global__ void __launch_bounds__(128)
                 }
             }
             stage(sp, s);
-            gather(accv, sp, sd);
+            gather<RI, COLS>(accv, sp, sd);
             stage(sp, dp);
-            gather(acck, sp, sq);
+            gather<RI, COLS>(acck, sp, sq);
         }
     }
     store_tile(dk, dks, first, N, acck, one);
     store_tile(dv, dvs, first, N, accv, one);
 }
+
+// delta = Σ over d of dO·o, for attention_backward. Grid: x is b·H + h, y the tile
+// of ROWS queries. Shared memory: dO and o (ROWS each).
+extern "C" __global__ void __launch_bounds__(128)
+    attention_delta(const elem *o, const elem *dout, real *delta, int M, int H, i64 os, i64 dos) {
+    DYNAMIC_SHARED(real, shared);
+    real *sd = shared, *so = sd + ROWS * STRIDE;
+    int b = blockIdx.x / H, h = blockIdx.x % H, first = blockIdx.y * ROWS;
+    load_tile(sd, dout + (i64)b * M * dos + h * HEAD, dos, first, ROWS, M);
+    load_tile(so, o + (i64)b * M * os + h * HEAD, os, first, ROWS, M);
+    __syncthreads();
+    for (int r = threadIdx.x; r < ROWS && first + r < M; r += 128)
+        delta[((i64)b * H + h) * M + first + r] = row_delta(sd + r * STRIDE, so + r * STRIDE);
+}
+
+// Reads that do not see an old copy in this multiprocessor's own cache of what
+// another block wrote.
+#ifdef __CUDACC_RTC__
+__device__ __forceinline__ int read_count(const int *p) {
+    int x;
+    asm volatile("ld.global.acquire.gpu.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+__device__ __forceinline__ Vec<float, 4> read_fresh(const float *p) {
+    Vec<float, 4> x;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.v[0]), "=f"(x.v[1]), "=f"(x.v[2]), "=f"(x.v[3]) : "l"(p) : "memory");
+    return x;
+}
+__device__ __forceinline__ float read_fresh1(const float *p) {
+    float x;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory");
+    return x;
+}
+__device__ __forceinline__ double read_fresh1(const double *p) {
+    double x;
+    asm volatile("ld.global.cg.f64 %0, [%1];" : "=d"(x) : "l"(p) : "memory");
+    return x;
+}
+__device__ __forceinline__ Vec<double, 4> read_fresh(const double *p) {
+    Vec<double, 4> x;
+#pragma unroll
+    for (int j = 0; j < 4; j++) x.v[j] = read_fresh1(p + j);
+    return x;
+}
+#define PUBLISH() __threadfence()
+#else
+__device__ __forceinline__ int read_count(const int *p) { return *(volatile const int *)p; }
+template <class T> __device__ __forceinline__ Vec<T, 4> read_fresh(const T *p) { return load4(p); }
+template <class T> __device__ __forceinline__ T read_fresh1(const T *p) { return *p; }
+#define PUBLISH()
+#endif
+
+#ifdef SHARED_PRODUCTS
+// dq, dk and dv in one pass over the tiles: dv and dk as attention_backward_kv
+// sums them, and each tile's part of dq added to memory in turn. The blocks of
+// the later keys come first in the grid, and a block takes its turn at a tile
+// of queries when the blocks of all later keys that the tile sees have had
+// theirs, which `done` (b·H + h, tile of queries), zero at the start, counts. So
+// the order of the sum is fixed, and since a block begins with the first
+// queries that see its keys, it hardly waits. Only blocks earlier in the grid
+// are waited for, which run already or have run.
+// Grid: x is b·KV + kv, y the tile of keys, the last first. Shared memory: k and v
+// (ROWS each), q and dO (COLS each), p (ROWS × COLS), its transpose, lse, delta.
+// elem must be real.
+extern "C" __global__ void __launch_bounds__(128)
+    attention_backward(const elem *q, const elem *k, const elem *v, const elem *dout, const real *lse, const real *delta,
+                       elem *dq, elem *dk, elem *dv, int *done, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs,
+                       i64 dos, i64 dqs, i64 dks, i64 dvs, real scale) {
+    DYNAMIC_SHARED(real, shared);
+    real *sk = shared, *sv = sk + ROWS * STRIDE, *sq = sv + ROWS * STRIDE, *sd = sq + COLS * STRIDE,
+         *sp = sd + COLS * STRIDE, *st = sp + ROWS * (COLS + PAD), *sl = st + COLS * (ROWS + PAD), *se = sl + COLS;
+    int b = blockIdx.x / KV, kv = blockIdx.x % KV, share = H / KV;
+    int tile = gridDim.y - 1 - blockIdx.y, first = tile * ROWS, shift = N - M, tiles = (M + COLS - 1) / COLS;
+    k += (i64)b * N * ks + kv * HEAD;
+    v += (i64)b * N * vs + kv * HEAD;
+    dk += (i64)b * N * dks + kv * HEAD;
+    dv += (i64)b * N * dvs + kv * HEAD;
+
+    load_tile(sk, k, ks, first, ROWS, N);
+    load_tile(sv, v, vs, first, ROWS, N);
+    real one[RI], s[RI][CJ], dp[RI][CJ];
+    real4 acck[RI][GROUPS] = {}, accv[RI][GROUPS] = {};
+#pragma unroll
+    for (int i = 0; i < RI; i++) one[i] = 1;
+    int *mine = 0, turn = 0; // a turn that is over but not yet published
+    for (int h = kv * share; h < (kv + 1) * share; h++) {
+        const elem *qh = q + (i64)b * M * qs + h * HEAD, *dh = dout + (i64)b * M * dos + h * HEAD;
+        const real *lh = lse + ((i64)b * H + h) * M, *eh = delta + ((i64)b * H + h) * M;
+        elem *to = dq + (i64)b * M * dqs + h * HEAD;
+        for (int m = first > shift ? (first - shift) / COLS * COLS : 0; m < M; m += COLS) {
+            __syncthreads();
+            if (threadIdx.x == 0 && mine) *(volatile int *)mine = turn;
+            load_tile(sq, qh, qs, m, COLS, M);
+            load_tile(sd, dh, dos, m, COLS, M);
+            for (int i = threadIdx.x; i < COLS; i += 128) {
+                sl[i] = m + i < M ? lh[m + i] : (real)0;
+                se[i] = m + i < M ? eh[m + i] : (real)0;
+            }
+            __syncthreads();
+            scores(s, sk, sq);
+            scores(dp, sv, sd);
+#pragma unroll
+            for (int i = 0; i < RI; i++) {
+                int u = first + TY + 16 * i;
+#pragma unroll
+                for (int j = 0; j < CJ; j++) {
+                    int c = TX + 8 * j, t = m + c;
+                    s[i][j] = probability(s[i][j], scale, sl[c], t < M && u < N && u <= t + shift);
+                    dp[i][j] = s[i][j] * (dp[i][j] - se[c]) * scale;
+                    st[c * (ROWS + PAD) + TY + 16 * i] = dp[i][j];
+                }
+            }
+            stage(sp, s);
+            gather<RI, COLS>(accv, sp, sd);
+            stage(sp, dp);
+            gather<RI, COLS>(acck, sp, sq);
+            int last = (m + COLS < M ? m + COLS : M) - 1 + shift; // the last key that these queries see
+            mine = done + ((i64)b * H + h) * tiles + m / COLS;
+            turn = last / ROWS - tile;
+            if (threadIdx.x == 0)
+                while (read_count(mine) != turn) {}
+            __syncthreads();
+            real4 accq[COLS / 16][GROUPS] = {};
+            gather<COLS / 16, ROWS>(accq, st, sk);
+#pragma unroll
+            for (int i = 0; i < COLS / 16; i++) {
+                int t = m + TY + 16 * i;
+                if (t >= M) continue;
+#pragma unroll
+                for (int g = 0; g < GROUPS; g++) {
+                    int c = 4 * TX + 32 * g;
+                    elem *p = to + (i64)t * dqs + c;
+                    if (HEAD % 4 == 0 && dqs % 4 == 0 && (u64)to % (4 * sizeof(elem)) == 0) {
+                        if (c < HEAD) {
+                            if (turn) {
+                                real4 x = read_fresh(p);
+#pragma unroll
+                                for (int j = 0; j < 4; j++) accq[i][g].v[j] += x.v[j];
+                            }
+                            store4(p, accq[i][g]);
+                        }
+                        continue;
+                    }
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        if (c + j < HEAD) p[j] = turn ? read_fresh1(p + j) + accq[i][g].v[j] : accq[i][g].v[j];
+                }
+            }
+            PUBLISH();
+            turn++;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && mine) *(volatile int *)mine = turn;
+    store_tile(dk, dks, first, N, acck, one);
+    store_tile(dv, dvs, first, N, accv, one);
+}
+#endif

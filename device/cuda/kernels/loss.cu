@@ -7,39 +7,46 @@
 // lse (N) = log Σ exp(x), in one pass over the logits: each thread keeps a maximum
 // and a sum of exponentials relative to it (Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018).
-extern "C" __global__ void cross_entropy_forward(const elem *x, real *lse, int V, int vec) {
+// Rows need not start where four elements can be read at once: what comes before
+// the first such place, and after the last, is read one by one.
+__device__ __forceinline__ int elements_before(const elem *x, int V) {
+    int n = (int)((4 - (u64)x / sizeof(elem) % 4) % 4);
+    return n < V ? n : V;
+}
+
+extern "C" __global__ void cross_entropy_forward(const elem *x, real *lse, int V) {
     i64 row = blockIdx.x;
     x += row * V;
     real m = -INFINITE, s = 0;
-    if (vec) {
-        for (int c = threadIdx.x * 4; c < V; c += blockDim.x * 4) {
-            Vec<elem, 4> a = load4(x + c);
-            real b[4], top = m;
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                b[j] = to_real(a.v[j]);
-                top = largest(top, b[j]);
-            }
-            if (top > m) {
-                s *= exp(m - top);
-                m = top;
-            }
-            // A row of nothing but −∞ so far has no finite maximum.
-            if (m > -INFINITE)
-#pragma unroll
-                for (int j = 0; j < 4; j++) s += exp(b[j] - m);
+    auto one = [&](real b) {
+        if (b > m) {
+            s = s * exp(m - b) + (real)1;
+            m = b;
+        } else if (m > -INFINITE) {
+            s += exp(b - m);
         }
-    } else {
-        for (int c = threadIdx.x; c < V; c += blockDim.x) {
-            real b = to_real(x[c]);
-            if (b > m) {
-                s = s * exp(m - b) + (real)1;
-                m = b;
-            } else if (m > -INFINITE) {
-                s += exp(b - m);
-            }
+    };
+    int before = elements_before(x, V), end = before + (V - before) / 4 * 4;
+    if ((int)threadIdx.x < before) one(to_real(x[threadIdx.x]));
+#pragma unroll 2
+    for (int c = before + threadIdx.x * 4; c < end; c += blockDim.x * 4) {
+        Vec<elem, 4> a = load4(x + c);
+        real b[4], top = m;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            b[j] = to_real(a.v[j]);
+            top = largest(top, b[j]);
         }
+        if (top > m) {
+            s *= exp(m - top);
+            m = top;
+        }
+        // A row of nothing but −∞ so far has no finite maximum.
+        if (m > -INFINITE)
+#pragma unroll
+            for (int j = 0; j < 4; j++) s += exp(b[j] - m);
     }
+    if (end + (int)threadIdx.x < V) one(to_real(x[end + threadIdx.x]));
     real top = block_max(m);
     s = block_sum(m > -INFINITE ? s * exp(m - top) : (real)0);
     if (threadIdx.x == 0) lse[row] = top + log(s);
@@ -67,25 +74,26 @@ extern "C" __global__ void cross_entropy_mean(const elem *x, const int *targets,
 // dx = (softmax(x) − onehot(target)) · g/count, 0 in rows left out; dx may be
 // x. g is a scalar (1), count the number of rows that count.
 extern "C" __global__ void cross_entropy_backward(const elem *x, const int *targets, const real *lse, const real *g,
-                                                  const int *count, elem *dx, int V, int ignore, int vec) {
+                                                  const int *count, elem *dx, int V, int ignore) {
     i64 row = blockIdx.x;
     x += row * V;
     dx += row * V;
     int t = targets[row];
     bool counted = t != ignore;
     real f = counted ? g[0] / (real)count[0] : (real)0, l = lse[row];
-    if (vec) {
-        for (int c = threadIdx.x * 4; c < V; c += blockDim.x * 4) {
-            Vec<elem, 4> a = load4(x + c), r;
+    auto one = [&](int c) { set(dx[c], counted ? (exp(to_real(x[c]) - l) - (real)(c == t)) * f : (real)0); };
+    int before = elements_before(x, V), end = before + (V - before) / 4 * 4;
+    if (((u64)dx - (u64)x) % (4 * sizeof(elem))) before = V, end = V; // x and dx do not fit together
+    for (int c = threadIdx.x; c < before; c += blockDim.x) one(c);
+#pragma unroll 2
+    for (int c = before + threadIdx.x * 4; c < end; c += blockDim.x * 4) {
+        Vec<elem, 4> a = load4(x + c), r;
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                set(r.v[j], counted ? (exp(to_real(a.v[j]) - l) - (real)(c + j == t)) * f : (real)0);
-            store4(dx + c, r);
-        }
-        return;
+        for (int j = 0; j < 4; j++)
+            set(r.v[j], counted ? (exp(to_real(a.v[j]) - l) - (real)(c + j == t)) * f : (real)0);
+        store4(dx + c, r);
     }
-    for (int c = threadIdx.x; c < V; c += blockDim.x)
-        set(dx[c], counted ? (exp(to_real(x[c]) - l) - (real)(c == t)) * f : (real)0);
+    for (int c = end + threadIdx.x; c < V; c += blockDim.x) one(c);
 }
 
 // Sums of n elements in two stages: partial has one entry for each of up to

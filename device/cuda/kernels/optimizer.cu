@@ -33,40 +33,98 @@ __device__ __forceinline__ real lerp(real a, real b, real w) {
     return w < (real)0.5 ? a + w * (b - a) : b - (b - a) * ((real)1 - w);
 }
 
-// Elementwise kernels with one scalar v.
-#define FOREACH(name, value)                                                \
-    extern "C" __global__ void foreach_##name(const Tensors t, real v) {    \
-        each(t, [&](int k, i64 i) { t.x[k][i] = value; });                  \
+// Calls f(tensor, element) for every fourth element, with the three after it
+// read and written at once, and one(tensor, element) for what is left over or
+// lies where four elements cannot be moved at once.
+template <class F, class G> __device__ __forceinline__ void each4(const Tensors &t, F f, G one) {
+    int low = 0, high = t.count - 1;
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (t.first[mid] <= (int)blockIdx.x) low = mid;
+        else high = mid - 1;
     }
-FOREACH(fill, v)
-FOREACH(copy, t.a[k][i])
-FOREACH(sqrt, sqrt(t.a[k][i]))
-FOREACH(square, t.a[k][i] *t.a[k][i])
-FOREACH(add, t.a[k][i] + v * t.b[k][i])
-FOREACH(shift, t.x[k][i] + v)
-FOREACH(scale, t.x[k][i] *v)
-FOREACH(divide, t.a[k][i] / v)
-FOREACH(maximum, largest(t.x[k][i], t.a[k][i]))
-FOREACH(lerp, lerp(t.x[k][i], t.a[k][i], v))
-FOREACH(addcmul, t.x[k][i] + v * (t.a[k][i] * t.b[k][i]))
-FOREACH(addcdiv, t.x[k][i] + v * (t.a[k][i] / t.b[k][i]))
-FOREACH(update, t.a[k][i] / sqrt(largest(t.x[k][i], v))) // Adafactor's, v = eps²
+    i64 start = (i64)((int)blockIdx.x - t.first[low]) * t.chunk;
+    i64 end = start + t.chunk < t.n[low] ? start + t.chunk : t.n[low], i = start;
+    u64 all = (u64)t.x[low] | (u64)t.a[low] | (u64)t.b[low] | (u64)t.c[low] | (u64)t.d[low];
+    if (all % (4 * sizeof(real)) == 0 && t.chunk % 4 == 0) {
+        i64 whole = start + (end - start) / 4 * 4;
+#pragma unroll 2
+        for (i = start + 4 * threadIdx.x; i < whole; i += 4 * blockDim.x) f(low, i);
+        i = whole;
+    }
+    for (i += threadIdx.x; i < end; i += blockDim.x) one(low, i);
+}
+
+typedef Vec<real, 4> real4;
+// Four elements at p, or none where there is no list.
+__device__ __forceinline__ real4 four(const real *p, i64 i) {
+    real4 none = {};
+    return p ? load4(p + i) : none;
+}
+
+// Elementwise kernels with one scalar v. x, a and b are the elements of the
+// lists of these names; reads says whether the old x is one of the operands.
+#define FOREACH(name, reads, value)                                                                   \
+    extern "C" __global__ void foreach_##name(const Tensors t, real v) {                              \
+        each4(                                                                                        \
+            t,                                                                                        \
+            [&](int k, i64 i) {                                                                       \
+                real4 xs = four(reads ? t.x[k] : 0, i), as = four(t.a[k], i), bs = four(t.b[k], i), r; \
+                _Pragma("unroll") for (int j = 0; j < 4; j++) {                                       \
+                    real x = xs.v[j], a = as.v[j], b = bs.v[j];                                       \
+                    r.v[j] = value;                                                                   \
+                }                                                                                     \
+                store4(t.x[k] + i, r);                                                                \
+            },                                                                                        \
+            [&](int k, i64 i) {                                                                       \
+                real x = reads ? t.x[k][i] : 0, a = t.a[k] ? t.a[k][i] : 0, b = t.b[k] ? t.b[k][i] : 0; \
+                t.x[k][i] = value;                                                                    \
+            });                                                                                       \
+    }
+FOREACH(fill, false, v)
+FOREACH(copy, false, a)
+FOREACH(sqrt, false, sqrt(a))
+FOREACH(square, false, a *a)
+FOREACH(add, false, a + v * b)
+FOREACH(shift, true, x + v)
+FOREACH(scale, true, x *v)
+FOREACH(divide, false, a / v)
+FOREACH(maximum, true, largest(x, a))
+FOREACH(lerp, true, lerp(x, a, v))
+FOREACH(addcmul, true, x + v * (a * b))
+FOREACH(addcdiv, true, x + v * (a / b))
+FOREACH(update, true, a / sqrt(largest(x, v))) // Adafactor's, v = eps²
 
 // Adam, AdamW (decoupled) and AMSGrad (d is its largest second moment): x the
 // parameters, a gradients, b and c the moments. rate = lr/(1 − beta1ᵗ),
 // root = √(1 − beta2ᵗ).
 extern "C" __global__ void adam(const Tensors t, int decoupled, int amsgrad, real lr, real beta1, real beta2, real eps,
                                 real decay, real rate, real root) {
-    each(t, [&](int k, i64 i) {
-        real p = t.x[k][i], g = t.a[k][i];
+    auto update = [&](real &p, real g, real &m, real &v, real &most) {
         if (decoupled) p *= (real)1 - lr * decay;
         else g += decay * p;
-        real m = lerp(t.b[k][i], g, (real)1 - beta1), v = t.c[k][i] * beta2 + ((real)1 - beta2) * (g * g);
-        t.b[k][i] = m;
-        t.c[k][i] = v;
-        if (amsgrad) t.d[k][i] = v = largest(t.d[k][i], v);
-        t.x[k][i] = p - rate * (m / (sqrt(v) / root + eps));
-    });
+        m = lerp(m, g, (real)1 - beta1);
+        v = v * beta2 + ((real)1 - beta2) * (g * g);
+        real w = v;
+        if (amsgrad) w = most = largest(most, v);
+        p -= rate * (m / (sqrt(w) / root + eps));
+    };
+    each4(
+        t,
+        [&](int k, i64 i) {
+            real4 p = load4(t.x[k] + i), g = load4(t.a[k] + i), m = load4(t.b[k] + i), v = load4(t.c[k] + i),
+                  most = four(t.d[k], i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) update(p.v[j], g.v[j], m.v[j], v.v[j], most.v[j]);
+            store4(t.x[k] + i, p);
+            store4(t.b[k] + i, m);
+            store4(t.c[k] + i, v);
+            if (amsgrad) store4(t.d[k] + i, most);
+        },
+        [&](int k, i64 i) {
+            real none = 0;
+            update(t.x[k][i], t.a[k][i], t.b[k][i], t.c[k][i], amsgrad ? t.d[k][i] : none);
+        });
 }
 
 // Stochastic gradient descent: x the parameters, a gradients, b the momentum

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/cuda"
+)
+
+func environmentCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "environment",
+		Usage: "describe a GPU, its driver and libraries, and how its memory is spent",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "device", Value: "cuda:0", Usage: "cuda or cuda:N"},
+			&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+		},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fmt.Errorf("environment takes no arguments, got %q", c.Args().First())
+			}
+			return describeEnvironment(c)
+		},
+	}
+}
+
+// environment is what the command prints.
+type environment struct {
+	Tidemark string `json:"tidemark"`
+	cuda.Environment
+	Allocator alloc.Config `json:"allocator"`
+}
+
+func describeEnvironment(c *cli.Context) error {
+	config, err := alloc.ParseConfig(c.String("alloc-conf"))
+	if err != nil {
+		return fmt.Errorf("--alloc-conf: %w", err)
+	}
+	n, err := cardNumber(c.String("device"))
+	if err != nil {
+		return err
+	}
+	d, err := cuda.Open(n, cuda.Options{Alloc: config})
+	if err != nil {
+		return err
+	}
+	e := environment{Tidemark: version, Allocator: config}
+	e.Environment, err = d.Environment()
+	if err = errors.Join(err, d.Close()); err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		out := json.NewEncoder(c.App.Writer)
+		out.SetIndent("", "  ")
+		return out.Encode(e)
+	}
+	return e.write(c.App.Writer, c.String("alloc-conf"))
+}
+
+// cardNumber reads cuda or cuda:N.
+func cardNumber(name string) (int, error) {
+	if name == "cuda" {
+		return 0, nil
+	}
+	var n int
+	rest, ok := strings.CutPrefix(name, "cuda:")
+	if _, err := fmt.Sscanf(rest, "%d", &n); !ok || err != nil || n < 0 || fmt.Sprint(n) != rest {
+		return 0, fmt.Errorf("device %q: it must be cuda, or cuda: and the number of a GPU, such as cuda:0", name)
+	}
+	return n, nil
+}
+
+const gib = 1 << 30
+
+// write is the description as text.
+func (e *environment) write(to io.Writer, conf string) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	known := func(s string) string {
+		if s == "" {
+			return "not known"
+		}
+		return s
+	}
+	line("tidemark", "%s", e.Tidemark)
+	line("driver", "%s (runs CUDA up to %s)", known(e.Driver), e.CUDA)
+	line("libraries", "cuBLAS %s, NVRTC %s", e.CUBLAS, e.NVRTC)
+	for _, c := range e.Cards {
+		mark := ""
+		if c.Index == e.Card.Index {
+			mark = "; described here"
+		}
+		line(fmt.Sprintf("cuda:%d", c.Index), "%s, compute capability %s, %d multiprocessors, %.2f GiB, %s%s", c.Name, c.Capability,
+			c.Processors, float64(c.MemoryBytes)/gib, c.UUID, mark)
+	}
+	line("kernels", "compiled for %s, kept in %s", e.Architecture, e.KernelCache)
+	if conf == "" {
+		conf = "defaults"
+	}
+	line("allocator", "%s", conf)
+	m := e.Memory
+	rest := fmt.Sprintf("%.3f context, libraries and other processes", float64(m.OtherBytes)/gib)
+	if m.LibrariesBytes != nil {
+		rest = fmt.Sprintf("%.3f context and libraries + %.3f other processes", float64(*m.LibrariesBytes)/gib,
+			float64(*m.ProcessesBytes)/gib)
+	}
+	line("memory", "%.3f GiB used of %.3f, as the driver counts = %.3f reserved + %s", float64(m.UsedBytes)/gib,
+		float64(m.TotalBytes)/gib, float64(m.ReservedBytes)/gib, rest)
+	return w.Flush()
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestEstimateArithmetic(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--parameters 7000000000 --bits 16 --reserve-gib 4", "14,000,000,000 bytes, 13.04 GiB"},
+		{"--parameters 7000000000 --bits 16 --reserve-gib 4", "17.04 GiB"},
+		{"--kv-layers 32 --kv-heads 8 --head-dim 128 --tokens 8192 --bits 16", "1,073,741,824 bytes"},
+		{"--kv-layers 32 --kv-heads 8 --head-dim 128 --tokens 8192 --bits 16 --sequences 4", "4.00 GiB"},
+	} {
+		code, out, errs := tidemark(t, append([]string{"estimate"}, strings.Fields(c.args)...)...)
+		if code != exitDone || errs != "" || !strings.Contains(out, c.want) {
+			t.Errorf("%s: status %d, %q, %q", c.args, code, out, errs)
+		}
+	}
+}
+
+func TestEstimateRefuses(t *testing.T) {
+	dir := inFolder(t)
+	config := filepath.Join(dir, "config.json")
+	if err := os.WriteFile(config, []byte(`{"model_type":"llama","hidden_size":64}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"", "name a model"},
+		{"--config " + config, "vocab_size is missing"},
+		{"--parameters 7 --bits 0", "--bits 0"},
+		{"--preset gpt2 --bits 4", "plain arithmetic"},
+		{"--kv-layers 3", "--kv-heads 0"},
+		{"--preset gpt2 --batch 0", "--batch 0"},
+		{"--preset gpt2 --seq 1025", "--seq 1025"},
+		{"--preset gpt2 --precision fp8", "fp32, amp or bf16"},
+		{"--preset gpt2 --profile tpu", "h200"},
+		{"--preset gpt2 --optimizer lion", "lion"},
+		{"--preset gpt2 --limit-gib -1", "--limit-gib"},
+		{"--preset gpt2 --composition fused --precision amp", "fp32"},
+		{"--preset gpt2 --card abacus", "abacus"},
+		{"--preset mlp-digits --seq 4", "dense net"},
+	} {
+		code, out, errs := tidemark(t, append([]string{"estimate"}, strings.Fields(c.args)...)...)
+		if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: status %d, %q, %q", c.args, code, out, errs)
+		}
+	}
+}
+
+func TestEstimateJSON(t *testing.T) {
+	code, out, errs := tidemark(t, "estimate", "--preset", "gpt-char", "--batch", "16", "--seq", "256", "--card", "h200", "--profile", "none", "--json")
+	if code != exitDone {
+		t.Fatal(errs)
+	}
+	var v struct {
+		Parameters int64
+		Basis      string
+		Steps      []struct{ Phases []struct{ Phase string } }
+		Peak       struct {
+			AllocatedBytes int64 `json:"allocated_bytes"`
+			Phase          string
+			ByCategory     map[string]int64 `json:"by_category"`
+		}
+		Cards []struct {
+			Name string
+			Fits bool
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatal(err)
+	}
+	var total int64
+	for _, n := range v.Peak.ByCategory {
+		total += n
+	}
+	// PyTorch's own peak on an H200, less the libraries' workspaces.
+	const recorded = 849832448 - 68157440
+	if v.Basis != "calculated" || v.Peak.Phase != "backward" || v.Peak.AllocatedBytes != recorded || total != recorded {
+		t.Errorf("peak %+v adds up to %d, recorded is %d in backward", v.Peak, total, recorded)
+	}
+	if len(v.Steps) != 3 || len(v.Steps[0].Phases) != 5 || len(v.Cards) != 1 || !v.Cards[0].Fits {
+		t.Errorf("steps %v, cards %v", v.Steps, v.Cards)
+	}
+}
+
+func TestEstimateWithinLimit(t *testing.T) {
+	code, out, errs := tidemark(t, "estimate", "--preset", "gpt-char", "--batch", "64", "--limit-gib", "1", "--card", "h200")
+	if code != exitDone {
+		t.Fatal(errs)
+	}
+	for _, want := range []string{"runs out of memory within --limit-gib", "--limit-gib", "does not fit", "would fit with --batch"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}

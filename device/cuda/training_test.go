@@ -1,0 +1,330 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/data/safetensors"
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/cuda"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// openCard opens the first card, or skips the test.
+func openCard(t *testing.T, config alloc.Config) device.Device {
+	t.Helper()
+	d, err := cuda.Open(0, cuda.Options{Alloc: config})
+	if errors.Is(err, device.ErrAbsent) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// floatBytes is numbers in a type's bytes.
+func floatBytes(dt device.DType, v []float64) []byte {
+	var b []byte
+	for _, x := range v {
+		if dt == device.Float64 {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+		} else {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+		}
+	}
+	return b
+}
+
+// TestGoldenTrainings trains from PyTorch's initial weights on its batches, and
+// compares every loss and gradient norm with what it computed in float64.
+func TestGoldenTrainings(t *testing.T) {
+	const folder = "../../train/testdata/"
+	config, err := os.ReadFile(folder + "golden_qwen2_config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []struct{ name, prefix, config string }{
+		{"gpt", "", `{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`},
+		{"qwen2", "m.", string(config)},
+	} {
+		f, err := safetensors.Open(folder + "golden_" + g.name + ".safetensors")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		c, err := nn.ParseConfig([]byte(g.config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dt := range []device.DType{device.Float32, device.Float64} {
+			for _, checkpointing := range []bool{false, true} {
+				for _, micro := range []int{1, 3} {
+					for _, workspace := range []int64{0, cuda.WorkspaceBytes} {
+						name := fmt.Sprintf("%s/%v/checkpointing=%v/micro=%d/workspace=%d", g.name, dt, checkpointing, micro, workspace)
+						t.Run(name, func(t *testing.T) {
+							trainGolden(t, openCard(t, alloc.Config{}), f, g.prefix, c, dt, checkpointing, micro, workspace)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix string, config nn.Config, dt device.DType,
+	checkpointing bool, micro int, workspace int64) {
+	const rows, tokens = 3, 12
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	floats := func(name string) []float64 {
+		v, err := f.ReadFloat64s(name)
+		check(err)
+		return v
+	}
+	tolerance := 1e-4
+	if dt == device.Float64 {
+		tolerance = 1e-6 // transformers computes norms in float32
+	}
+	model, err := nn.New(config)
+	check(err)
+	s := train.NewSession(dev, nil, train.SessionOptions{WorkspaceBytes: workspace})
+	check(s.Materialize(model, dt))
+	for _, p := range s.Parameters() {
+		check(dev.Upload(p.Value, floatBytes(dt, floats("init."+prefix+p.Name))))
+	}
+	graph, err := train.BuildGraph(model, train.BatchShape{Rows: rows / micro, Tokens: tokens}, train.CrossEntropy,
+		nn.Options{DType: dt, GradientCheckpointing: checkpointing, Training: true})
+	check(err)
+	plan, err := graph.Compile()
+	check(err)
+	decay := 0.1
+	o, err := optim.New("adamw", optim.Options{WeightDecay: &decay, Betas: &[2]float64{0.9, 0.95}})
+	check(err)
+	tokensOf, err := f.ReadInt64s("data")
+	check(err)
+	losses, norms := floats("loss"), floats("gradnorm")
+	for step := range losses {
+		batch := tokensOf[step*rows*(tokens+1):]
+		loss := 0.0
+		for m := range micro {
+			var in, targets []byte
+			for r := m * rows / micro; r < (m+1)*rows/micro; r++ {
+				for i := range tokens {
+					in = binary.LittleEndian.AppendUint32(in, uint32(batch[r*(tokens+1)+i]))
+					targets = binary.LittleEndian.AppendUint32(targets, uint32(batch[r*(tokens+1)+i+1]))
+				}
+			}
+			x, err := s.Input("batch", graph.Specs[0], in)
+			check(err)
+			y, err := s.Input("targets", graph.Specs[1], targets)
+			check(err)
+			r, err := s.Forward(plan, x, y)
+			check(err)
+			v, err := s.Scalar(r.Output(0))
+			check(err)
+			loss += v / float64(micro)
+			seed, err := s.Input("seed", device.Spec{DType: dt}, floatBytes(dt, []float64{1 / float64(micro)}))
+			check(err)
+			check(s.Backward(r, seed))
+			r.Release()
+			for _, v := range []*train.Value{seed, x, y} {
+				v.Release()
+			}
+		}
+		if math.Abs(loss-losses[step]) > tolerance*losses[step] {
+			t.Fatalf("step %d: loss %.15g, PyTorch %.15g", step, loss, losses[step])
+		}
+		norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), 1)
+		check(err)
+		if math.Abs(norm-norms[step]) > tolerance*norms[step] {
+			t.Fatalf("step %d: gradient norm %.15g, PyTorch %.15g", step, norm, norms[step])
+		}
+		check(s.Step(o, 3e-3))
+		s.ZeroGrad()
+	}
+	o.Release()
+	s.Close()
+}
+
+// recorded is what a training leaves to compare.
+type recorded struct {
+	losses  []float64
+	events  []alloc.Event // without addresses
+	weights [][]byte
+}
+
+// record trains for some steps.
+func record(t *testing.T, dev device.Device, s train.Settings) recorded {
+	t.Helper()
+	var out recorded
+	done := false
+	dev.Allocator().Observe(func(e *alloc.Event) {
+		if !done {
+			out.events = append(out.events, alloc.Event{Action: e.Action, Size: e.Size, BlockBytes: e.BlockBytes,
+				AllocatedBytes: e.AllocatedBytes, ReservedBytes: e.ReservedBytes})
+		}
+	})
+	sources, err := s.OpenSources(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trainer, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{
+		Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	next := func() (*data.Batch, error) {
+		b := new(data.Batch)
+		n++
+		return b, sources.Train.Batch(n-1, b)
+	}
+	for range s.Steps {
+		stats, err := trainer.Step(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stats.Loss != nil {
+			out.losses = append(out.losses, *stats.Loss)
+		}
+	}
+	for _, p := range trainer.Session().Parameters() {
+		if dev.Info().Kind == "meta" {
+			break
+		}
+		raw := make([]byte, p.Value.Bytes())
+		if err := dev.Download(raw, p.Value); err != nil {
+			t.Fatal(err)
+		}
+		out.weights = append(out.weights, raw)
+	}
+	trainer.Close()
+	done = true
+	return out
+}
+
+// TestTrainingsEqualOnAllDevices trains with every optimizer on cuda, cpu and
+// meta: losses agree, and the allocators see the same events.
+func TestTrainingsEqualOnAllDevices(t *testing.T) {
+	for _, model := range []string{
+		`{"model_type":"gpt","vocab_size":67,"n_ctx":40,"n_layer":2,"n_embd":32,"n_head":4}`,
+		`{"model_type":"qwen2","vocab_size":67,"hidden_size":32,"intermediate_size":72,"num_hidden_layers":2,
+			"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":64,"rms_norm_eps":1e-6,
+			"rope_theta":10000.0,"tie_word_embeddings":true,"hidden_act":"silu"}`,
+	} {
+		config, err := nn.ParseConfig([]byte(model))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, name := range optim.Names() {
+			t.Run(config.Type()+"/"+name, func(t *testing.T) {
+				s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: train.CrossEntropy,
+					Steps: 4, Batch: 3, Accumulate: 1 + i%2, Tokens: 40, Optimizer: name, ClipNorm: 0.5, Dropout: 0.1 * float64(i%3),
+					GradientCheckpointing: i%4 == 3, Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-2}, Seed: 7, DType: "float64"}
+				card := record(t, openCard(t, alloc.Config{}), s)
+				cpu := device.NewCPU(alloc.Config{})
+				defer cpu.Close()
+				host, meta := record(t, cpu, s), record(t, device.NewMeta(alloc.Config{}), s)
+				for i, v := range card.losses {
+					if math.Abs(v-host.losses[i]) > 1e-9*math.Abs(host.losses[i]) {
+						t.Errorf("step %d: loss %.15g, on cpu %.15g", i, v, host.losses[i])
+					}
+				}
+				if len(card.events) < 100 || !slices.Equal(card.events, host.events) || !slices.Equal(card.events, meta.events) {
+					t.Errorf("%d events on cuda, %d on cpu, %d on meta: they differ", len(card.events), len(host.events), len(meta.events))
+				}
+				s.DType = "float32"
+				first, second := record(t, openCard(t, alloc.Config{}), s), record(t, openCard(t, alloc.Config{}), s)
+				for i := range first.weights {
+					if !bytes.Equal(first.weights[i], second.weights[i]) {
+						t.Fatalf("float32: two runs end with different weights (parameter %d)", i)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestLongAttentionTrainsToTheSameBits has many blocks that wait for each other.
+func TestLongAttentionTrainsToTheSameBits(t *testing.T) {
+	config, err := nn.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":512,"n_layer":2,"n_embd":256,"n_head":4}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: train.CrossEntropy, Steps: 4,
+		Batch: 24, Accumulate: 1, Tokens: 512, Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-3},
+		Seed: 1, DType: "float32"}
+	first := record(t, openCard(t, alloc.Config{}), s)
+	for range 3 {
+		again := record(t, openCard(t, alloc.Config{}), s)
+		if !slices.Equal(first.losses, again.losses) {
+			t.Fatalf("losses %v and %v", first.losses, again.losses)
+		}
+		for i := range first.weights {
+			if !bytes.Equal(first.weights[i], again.weights[i]) {
+				t.Fatalf("two runs end with different weights (parameter %d)", i)
+			}
+		}
+	}
+}
+
+// TestOutOfMemoryIsAnError asks for more than the limit, and goes on with a
+// smaller batch.
+func TestOutOfMemoryIsAnError(t *testing.T) {
+	config, err := nn.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":128,"n_layer":2,"n_embd":128,"n_head":4}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: train.CrossEntropy, Steps: 1,
+		Batch: 64, Accumulate: 1, Tokens: 128, Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-3},
+		Seed: 1, DType: "float32"}
+	d := openCard(t, alloc.Config{LimitBytes: 64 << 20})
+	trainer, err := train.NewTrainer(d, nil, s, train.TrainerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(trainer *train.Trainer, s train.Settings) error {
+		sources, err := s.OpenSources(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = trainer.Step(func() (*data.Batch, error) { b := new(data.Batch); return b, sources.Train.Batch(0, b) })
+		return err
+	}
+	err = step(trainer, s)
+	var full *train.AllocationError
+	if !errors.As(err, &full) || !errors.Is(err, alloc.ErrOutOfMemory) {
+		t.Fatalf("64 rows in 64 MiB: %v; want an AllocationError", err)
+	}
+	trainer.Close()
+	s.Batch = 1
+	if trainer, err = train.NewTrainer(d, nil, s, train.TrainerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	if err := step(trainer, s); err != nil {
+		t.Fatalf("one row after running out of memory: %v", err)
+	}
+}
