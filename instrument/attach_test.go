@@ -72,7 +72,7 @@ func TestAttachToAllocator(t *testing.T) {
 
 func TestTag(t *testing.T) {
 	r := New(Options{})
-	l := Label{Activation, "model.mlp", "linear", Caller{"mlp.go", 7}}
+	l := Label{Activation, "model.mlp", "linear", Caller{File: "mlp.go", Line: 7}}
 	tag := r.Tag(l)
 	other := r.Tag(Label{Activation, "model.mlp", "linear", Caller{File: "mlp.go", Line: 8}})
 	if tag == other || r.Tag(l) != tag || r.Label(tag) != l || r.Label(0) != (Label{}) || r.Label(99) != (Label{}) {

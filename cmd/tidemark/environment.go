@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -70,10 +71,13 @@ func cardNumber(name string) (int, error) {
 	if name == "cuda" {
 		return 0, nil
 	}
-	var n int
 	rest, ok := strings.CutPrefix(name, "cuda:")
-	if _, err := fmt.Sscanf(rest, "%d", &n); !ok || err != nil || n < 0 || fmt.Sprint(n) != rest {
-		return 0, fmt.Errorf("device %q: it must be cuda, or cuda: and the number of a GPU, such as cuda:0", name)
+	if !ok {
+		return 0, fmt.Errorf("device %q: there is cuda, and cuda:N with the number of a GPU", name)
+	}
+	n, err := strconv.Atoi(rest)
+	if err != nil || n < 0 || strconv.Itoa(n) != rest {
+		return 0, fmt.Errorf("device %q: after cuda: comes the number of a GPU, such as cuda:0", name)
 	}
 	return n, nil
 }
