@@ -1,6 +1,8 @@
 package data
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -26,9 +28,11 @@ type TextOptions struct {
 type Text struct {
 	// Vocabulary is the tokens.
 	Vocabulary *Vocabulary
-	name       string
-	tokens     []uint16
-	split      int // where validation begins
+	// SHA256 is the checksum of the text's bytes, in hexadecimal digits.
+	SHA256 string
+	name   string
+	tokens []uint16
+	split  int // where validation begins
 }
 
 // LoadText reads a file.
@@ -73,6 +77,9 @@ func readText(path string, limit int64) (string, error) {
 // NewText takes a text from memory; name stands in errors.
 func NewText(name, content string, opts TextOptions) (*Text, error) {
 	t := &Text{name: name, Vocabulary: opts.Vocabulary}
+	hash := sha256.New()
+	io.WriteString(hash, content) // a hash never fails
+	t.SHA256 = hex.EncodeToString(hash.Sum(nil))
 	err := t.build(content, opts)
 	if err != nil {
 		return nil, fmt.Errorf("text %s: %w", name, err)

@@ -18,7 +18,7 @@ GPU_ENV = CGO_ENABLED=1 \
 GPU_LINK = $(GPU_SDK)/link/libcuda.a $(GPU_SDK)/link/libnvrtc.a
 
 # gpu-sdk fetches CUDA's headers and the run-time compiler into .gpu-sdk.
-.PHONY: gpu-sdk gpu-sdk-12 gpu-headers gpu gpu-vet gpu-bench gpu-test-binary gpu-check gpu-kernels gpu-emulate
+.PHONY: gpu-sdk gpu-sdk-12 gpu-headers gpu gpu-vet gpu-bench gpu-test-binary gpu-check gpu-kernels gpu-kernels-short gpu-emulate
 gpu-sdk: $(GPU_SDK)/include/nvrtc.h
 
 $(GPU_SDK)/include/nvrtc.h: make/gpu_sdk.py
@@ -65,10 +65,15 @@ gpu-check: bin/cuda.test
 	sh make/gpu_check.sh bin/cuda.test
 
 # gpu-kernels compiles every kernel for several architectures with the run-time
-# compiler from the wheels. It needs no card.
+# compiler from the wheels, and gpu-kernels-short all but most sizes of attention
+# for fewer. They need no card.
 gpu-kernels: $(GPU_LINK) gpu-sdk
 	LD_LIBRARY_PATH=$(GPU_SDK)/lib:$$LD_LIBRARY_PATH $(GPU_ENV) \
 		 go test -tags gpu -count=1 -timeout 30m -run 'TestCompileKernels' ./device/cuda
+
+gpu-kernels-short: $(GPU_LINK) gpu-sdk
+	LD_LIBRARY_PATH=$(GPU_SDK)/lib:$$LD_LIBRARY_PATH $(GPU_ENV) \
+		 go test -tags gpu -short -count=1 -timeout 10m -run 'TestCompileKernels' ./device/cuda
 
 # gpu-emulate runs the tests of device/cuda on a driver that runs the kernels on
 # the processor: slow, but it finds wrong arithmetic without a card.

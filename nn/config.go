@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -27,16 +29,18 @@ const maxElements = 1 << 48
 
 // ReadConfig reads a config file.
 func ReadConfig(path string) (Config, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return Config{}, fmt.Errorf("config: %w", err)
 	}
-	if info.IsDir() || info.Size() > maxConfigBytes {
+	defer f.Close()
+	// A device has no size, so the reading is bounded rather than the file.
+	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	if err != nil {
+		return Config{}, fmt.Errorf("config: %w", err)
+	}
+	if len(data) > maxConfigBytes {
 		return Config{}, fmt.Errorf("config %s: expected a JSON file of at most %d bytes", path, maxConfigBytes)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("config: %w", err)
 	}
 	c, err := ParseConfig(data)
 	if err != nil {
@@ -98,10 +102,12 @@ func New(c Config) (Module, error) {
 	var m Module
 	switch kind {
 	case "mlp":
+		r.only("dims")
 		if dims := r.dims(); r.err == nil {
 			m = NewMLP(dims)
 		}
 	case "gpt":
+		r.only("vocab_size", "n_ctx", "n_layer", "n_embd", "n_head", "dropout")
 		g := GPTConfig{
 			Vocabulary: r.size("vocab_size"), Context: r.size("n_ctx"), Layers: r.depth("n_layer"),
 			Width: r.size("n_embd"), Heads: r.size("n_head"), Dropout: r.probability("dropout"),
@@ -140,6 +146,16 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
+// only refuses keys that a config of ours does not have, which are mistyped
+// ones. Hugging Face's configs carry many that say nothing about the model.
+func (r *reader) only(keys ...string) {
+	for _, k := range slices.Sorted(maps.Keys(r.values)) {
+		if k != "model_type" && !slices.Contains(keys, k) {
+			r.fail("%s is not known: there is %s", k, strings.Join(keys, ", "))
+		}
+	}
+}
+
 // maxSize bounds a single dimension.
 const maxSize = 1 << 31
 
@@ -168,7 +184,7 @@ func (r *reader) sizeOr(key string, def int) int {
 
 // maxDepth bounds the number of layers; the deepest published models have some
 // hundreds.
-const maxDepth = 10_000
+const maxDepth = 512
 
 // depth is a needed number of layers.
 func (r *reader) depth(key string) int {
@@ -300,7 +316,16 @@ func (r *reader) gpt2() GPT2Config {
 		InitRange:        r.number("initializer_range", 0.02),
 		EmbeddingDropout: r.probability("embd_pdrop"), ResidualDropout: r.probability("resid_pdrop"),
 	}
-	if _, ok := r.values["n_positions"]; ok {
+	if r.flag("scale_attn_by_inverse_layer_idx", false) {
+		r.fail("scale_attn_by_inverse_layer_idx is true: only attention scaled by the head's width is supported")
+	}
+	if !r.flag("scale_attn_weights", true) {
+		r.fail("scale_attn_weights is false: only attention scaled by the head's width is supported")
+	}
+	if r.flag("add_cross_attention", false) {
+		r.fail("add_cross_attention is true: there is no encoder to attend to")
+	}
+	if r.values["n_positions"] != nil {
 		g.Context = r.size("n_positions")
 	} else {
 		g.Context = r.size("n_ctx")
@@ -341,8 +366,8 @@ func (r *reader) llama(kind string) LlamaConfig {
 		l.OutputBias = l.QKVBias
 		l.MLPBias = r.flag("mlp_bias", false)
 	}
-	if _, given := r.values["head_dim"]; given {
-		l.HeadDim = r.sizeOr("head_dim", 1)
+	if r.values["head_dim"] != nil {
+		l.HeadDim = r.size("head_dim")
 	} else {
 		r.divides("num_attention_heads", l.Heads, "hidden_size", l.Width)
 		l.HeadDim = l.Width / l.Heads

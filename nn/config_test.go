@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,11 +43,14 @@ func TestBadConfigs(t *testing.T) {
 		`{}`:                    "model_type is missing",
 		`{"model_type":"bert"}`: `model_type "bert" is not known: there is mlp, gpt, gpt2, llama, qwen2`,
 		`{"model_type":"gpt"}`:  "gpt config: vocab_size is missing",
-		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":3}`:       "n_head 3 does not divide n_embd 10",
-		`{"model_type":"gpt","vocab_size":-9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:      "vocab_size is -9",
-		`{"model_type":"gpt","vocab_size":9.5,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:     "vocab_size is 9.5",
-		`{"model_type":"gpt","vocab_size":1e30,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:    "vocab_size is 1e+30",
-		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1000000,"n_embd":10,"n_head":2}`: "n_layer is 1000000",
+		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":3}`:                                               "n_head 3 does not divide n_embd 10",
+		`{"model_type":"gpt","vocab_size":-9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:                                              "vocab_size is -9",
+		`{"model_type":"gpt","vocab_size":9.5,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:                                             "vocab_size is 9.5",
+		`{"model_type":"gpt","vocab_size":1e30,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:                                            "vocab_size is 1e+30",
+		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1000000,"n_embd":10,"n_head":2}`:                                         "n_layer is 1000000",
+		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2,"n_haed":5}`:                                    "n_haed is not known",
+		`{"model_type":"mlp","dims":[3,2],"bias":false}`:                                                                                 "bias is not known",
+		`{"model_type":"gpt2","vocab_size":9,"n_positions":8,"n_layer":1,"n_embd":10,"n_head":2,"scale_attn_by_inverse_layer_idx":true}`: "scale_attn_by_inverse_layer_idx",
 		`{"model_type":"mlp"}`:                                "dims is missing",
 		`{"model_type":"mlp","dims":[3]}`:                     "at least two widths",
 		`{"model_type":"mlp","dims":[3,0]}`:                   "dims has 0",
@@ -60,6 +64,29 @@ func TestBadConfigs(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want one line with %q", config, err, want)
 		}
+	}
+}
+
+// TestNullMeansTheDefault checks a config as newer versions of transformers
+// write it, with nulls where the default applies.
+func TestNullMeansTheDefault(t *testing.T) {
+	const config = `{"model_type":"llama","vocab_size":9,"hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,
+		"num_attention_heads":4,"num_key_value_heads":%s,"head_dim":%s,"rope_scaling":null,"pad_token_id":null,
+		"rope_parameters":{"rope_theta":10000.0,"rope_type":"default"},"dtype":"float32"}`
+	var counts [2]int64
+	for i, v := range [][2]any{{"null", "null"}, {"4", "4"}} {
+		c, err := nn.ParseConfig(fmt.Appendf(nil, config, v[0], v[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := nn.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[i] = nn.Count(m)
+	}
+	if counts[0] != counts[1] {
+		t.Errorf("%d parameters with nulls, %d with their defaults", counts[0], counts[1])
 	}
 }
 

@@ -61,10 +61,11 @@ func normalLinear(in, out int, bias bool, std float64) *Linear {
 // Type is "GPT".
 func (g *GPT) Type() string { return "GPT" }
 
-// Members lists the embeddings, the blocks, the norm and the head.
+// Members lists the embeddings, their dropout, the blocks, the norm and the head.
 func (g *GPT) Members(m *Members) {
 	m.Module("wte", g.wte)
 	m.Module("wpe", g.wpe)
+	m.Module("drop", g.drop)
 	m.Module("blocks", g.blocks)
 	m.Module("lnf", g.lnf)
 	m.Module("head", g.head)
@@ -157,9 +158,11 @@ func (k *gptBlock) Members(m *Members) {
 	m.Module("ln1", k.ln1)
 	m.Module("qkv", k.qkv)
 	m.Module("proj", k.proj)
+	m.Module("attn_drop", k.attnDrop)
 	m.Module("ln2", k.ln2)
 	m.Module("fc", k.fc)
 	m.Module("fc2", k.fc2)
+	m.Module("mlp_drop", k.mlpDrop)
 }
 
 // Forward takes x (B, T, C) and returns the same shape.

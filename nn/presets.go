@@ -78,6 +78,9 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 		if inner > 0 && w == 0 {
 			return Config{}, fmt.Errorf("width: a deeper mlp needs one")
 		}
+		if inner == 0 && width > 0 {
+			return Config{}, fmt.Errorf("width: an mlp of one layer has no inner width")
+		}
 		resized := []int{dims[0]}
 		for range inner {
 			resized = append(resized, w)
@@ -110,4 +113,15 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// WithoutDropout returns the config with every dropout's probability 0.
+func WithoutDropout(c Config) Config {
+	switch c.Type() {
+	case "gpt":
+		return c.With(map[string]any{"dropout": 0})
+	case "gpt2":
+		return c.With(map[string]any{"embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0})
+	}
+	return c
 }

@@ -73,7 +73,7 @@ func TestJudge(t *testing.T) {
 	for _, l := range limits {
 		cards = append(cards, Card{"test", l + ContextBytes})
 	}
-	verdicts, err := Judge(w, p.Parameters, own, cards)
+	verdicts, err := Judge(w, p, cards)
 	if err != nil {
 		t.Fatal(err)
 	}

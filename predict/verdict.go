@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sort"
 	"strings"
 	"sync"
 
@@ -18,9 +19,13 @@ type Verdict struct {
 	Card
 	UsableBytes int64 `json:"usable_bytes"`
 	Fits        bool  `json:"fits"`
+	// Fragmented says that what is allocated would fit, but not in the pieces
+	// that the allocator's cache is in by then.
+	Fragmented bool `json:"fragmented,omitempty"`
 	// RoomBytes is what is left beside the reserved peak, or beside the
-	// allocated one when the training only fits by giving cached memory back;
-	// negative is what is missing.
+	// allocated one when the training only fits by giving cached memory back.
+	// Negative is what is missing: of allocated memory, or when that is
+	// fragmented of reserved memory, at the most.
 	RoomBytes int64 `json:"room_bytes"`
 	// Remedies are changes each of which makes it fit.
 	Remedies []Remedy `json:"remedies,omitempty"`
@@ -33,15 +38,33 @@ type Remedy struct {
 }
 
 // figures are a prediction's peaks.
-type figures struct{ allocated, reserved int64 }
+type figures struct {
+	allocated, reserved int64
+	phases              []int64 // the allocated peak of each phase of the first two steps
+}
 
-// Judge decides whether a workload of so many parameters fits each card. known
-// are the workload's own peaks without a limit.
-func Judge(w train.Workload, parameters int64, known instrument.Peak, cards []Card) ([]Verdict, error) {
-	w.Steps = 2 // later ones are like the second
+func figuresOf(r *instrument.Recorder) figures {
+	peak := r.Peak()
+	f := figures{allocated: peak.AllocatedBytes, reserved: peak.ReservedBytes}
+	for _, p := range r.Phases() {
+		if p.Step < judgedSteps {
+			f.phases = append(f.phases, p.Peak.AllocatedBytes)
+		}
+	}
+	return f
+}
+
+// judgedSteps is how many steps a variation goes through: later ones are like
+// the second.
+const judgedSteps = 2
+
+// Judge decides whether a workload fits each card. own is its prediction
+// without a limit.
+func Judge(w train.Workload, own *train.Prediction, cards []Card) ([]Verdict, error) {
+	w.Steps = judgedSteps
 	w.Allocator.LimitBytes = 0
-	s := &search{base: w, parameters: parameters, phase: known.Phase, memo: map[string]*variation{
-		key(w): {figures: figures{known.AllocatedBytes, known.ReservedBytes}, within: map[int64]bool{}}}}
+	s := &search{base: w, parameters: own.Parameters, phase: own.Recorder.Peak().Phase, memo: map[string]*variation{
+		key(w): {figures: figuresOf(own.Recorder), made: true}}}
 	verdicts := make([]Verdict, len(cards))
 	errs := make([]error, len(cards))
 	var wg sync.WaitGroup
@@ -67,7 +90,6 @@ func (s *search) judge(w train.Workload, c Card) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	f, _ = s.known(w)
 	if v.Fits = fits; fits {
 		v.RoomBytes = v.UsableBytes - min(f.reserved, v.UsableBytes)
 		if v.RoomBytes == 0 {
@@ -75,7 +97,13 @@ func (s *search) judge(w train.Workload, c Card) (Verdict, error) {
 		}
 		return v, nil
 	}
-	v.RoomBytes = min(v.UsableBytes-f.allocated, -1)
+	if f, ok := s.known(w); ok { // else f is a lower bound
+		v.Fragmented = f.allocated <= v.UsableBytes
+		v.RoomBytes = v.UsableBytes - f.allocated
+		if v.Fragmented {
+			v.RoomBytes = v.UsableBytes - f.reserved
+		}
+	}
 	v.Remedies, err = s.remedies(v.UsableBytes)
 	return v, err
 }
@@ -92,18 +120,32 @@ type search struct {
 // variation is a prediction of the workload with something changed.
 type variation struct {
 	figures
-	within map[int64]bool // by limit: whether it runs within it
+	made     bool           // figures are; under the lock of the search
+	mu       sync.Mutex     // of what follows, and while predicting
+	within   map[int64]bool // by limit: whether it runs within it
+	prepared *train.Prepared
 }
 
 func key(w train.Workload) string {
-	return fmt.Sprint(w.Shape.Rows, w.Accumulate, w.GradientCheckpointing, w.Optimizer, w.Precision)
+	return fmt.Sprint(w.Shape.Rows, w.Accumulate, w.GradientCheckpointing, w.Optimizer, w.Precision, w.Allocator.ExpandableSegments)
+}
+
+// variation is the entry of a workload.
+func (s *search) variation(w train.Workload) *variation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key(w)
+	if s.memo[k] == nil {
+		s.memo[k] = &variation{}
+	}
+	return s.memo[k]
 }
 
 // known is a prediction that has been made.
 func (s *search) known(w train.Workload) (figures, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := s.memo[key(w)]; ok {
+	if v := s.memo[key(w)]; v != nil && v.made {
 		return v.figures, true
 	}
 	return figures{}, false
@@ -130,17 +172,24 @@ func (s *search) floor(w train.Workload) int64 {
 // the reserved peak that is up to what the allocator can give back.
 func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
 	if floor := s.floor(w); floor > limit {
-		return false, figures{floor, floor}, nil
+		return false, figures{allocated: floor, reserved: floor}, nil
 	}
-	var prepared *train.Prepared
+	v := s.variation(w)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	// Plans of the workload's own batch are asked for by every card. Others are
+	// let go, since there can be many.
+	if w.Shape.Rows != s.base.Shape.Rows {
+		defer func() { v.prepared = nil }()
+	}
 	run := func(config alloc.Config) (*train.Prediction, error) {
-		if prepared == nil {
+		if v.prepared == nil {
 			var err error
-			if prepared, err = train.Prepare(w); err != nil {
+			if v.prepared, err = train.Prepare(w); err != nil {
 				return nil, err
 			}
 		}
-		return prepared.Predict(config)
+		return v.prepared.Predict(config)
 	}
 	f, ok := s.known(w)
 	if !ok {
@@ -148,10 +197,9 @@ func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
 		if err != nil {
 			return false, f, err
 		}
-		peak := p.Recorder.Peak()
-		f = figures{peak.AllocatedBytes, peak.ReservedBytes}
+		f = figuresOf(p.Recorder)
 		s.mu.Lock()
-		s.memo[key(w)] = &variation{f, map[int64]bool{}}
+		v.figures, v.made = f, true
 		s.mu.Unlock()
 	}
 	switch {
@@ -160,10 +208,7 @@ func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
 	case f.allocated > limit:
 		return false, f, nil
 	}
-	s.mu.Lock()
-	within, ok := s.memo[key(w)].within[limit]
-	s.mu.Unlock()
-	if ok {
+	if within, ok := v.within[limit]; ok {
 		return within, f, nil
 	}
 	config := w.Allocator
@@ -172,11 +217,11 @@ func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
 	if err != nil {
 		return false, f, err
 	}
-	within = p.Failed == nil
-	s.mu.Lock()
-	s.memo[key(w)].within[limit] = within
-	s.mu.Unlock()
-	return within, f, nil
+	if v.within == nil {
+		v.within = map[int64]bool{}
+	}
+	v.within[limit] = p.Failed == nil
+	return p.Failed == nil, f, nil
 }
 
 // remedies are the single changes that make the workload fit a limit or, when
@@ -189,6 +234,13 @@ func (s *search) remedies(limit int64) ([]Remedy, error) {
 			found = append(found, Remedy{change, f.allocated})
 		}
 		return ok, err
+	}
+	if f, ok := s.known(s.base); ok && f.allocated <= limit && s.base.Allocator == (alloc.Config{}) {
+		w := s.base
+		w.Allocator.ExpandableSegments = true
+		if _, err := try("--alloc-conf expandable_segments:True", w); err != nil {
+			return nil, err
+		}
 	}
 	if s.base.Shape.Rows > 1 {
 		rows, f, err := s.largestBatch(s.base, limit)
@@ -282,9 +334,22 @@ func (s *search) changes() []change {
 	return list
 }
 
+// line is the allocated peak at some rows, on the lines that the phases' peaks
+// make through two other batch sizes.
+func line(rows, at1 int, f1 figures, at2 int, f2 figures) int64 {
+	var most float64
+	for i := range min(len(f1.phases), len(f2.phases)) {
+		slope := float64(f2.phases[i]-f1.phases[i]) / float64(at2-at1)
+		most = max(most, float64(f1.phases[i])+slope*float64(rows-at1))
+	}
+	return int64(most)
+}
+
 // largestBatch is the most rows, fewer than the workload's own, that fit; 0
-// when not even one does. Memory grows with rows, from some size on by the same
-// for each, so the search goes by interpolation between what is known already.
+// when not even one does. A phase's peak is the greatest of several that each
+// grow evenly with rows, which makes it convex: between two known batch sizes
+// it is at most on the line through them, beyond them at least. So the search
+// goes by these lines, and they spare it most trials.
 func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, error) {
 	at := func(rows int) (bool, figures, error) {
 		v := w
@@ -315,16 +380,22 @@ func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, erro
 			high, above = rows, known
 		}
 	}
+	// upTo is how many rows from low on, short of high, are within a limit on a
+	// line.
+	upTo := func(limit int64, at1 int, f1 figures, at2 int, f2 figures) int {
+		return low + sort.Search(high-low-1, func(i int) bool { return line(low+1+i, at1, f1, at2, f2) > limit })
+	}
 	for guesses := 0; high-low > 1; guesses++ {
-		// The peak is the greatest of several peaks that each grow evenly with
-		// rows: what a row costs does not become less.
-		if before > 0 && best.allocated+(best.allocated-below.allocated)/int64(low-before) > limit+16*mib {
-			break
+		mid := max(low+1, upTo(limit, low, best, high, above))
+		if before > 0 {
+			most := upTo(limit+16*mib, before, below, low, best)
+			if most == low {
+				break
+			}
+			mid = (mid + most + 1) / 2
 		}
-		mid := (low + high) / 2
-		if guesses < 4 && above.allocated > best.allocated {
-			mid = low + int(float64(high-low)*float64(limit-best.allocated)/float64(above.allocated-best.allocated))
-			mid = max(low+1, min(high-1, mid))
+		if guesses > 6 {
+			mid = (low + high) / 2
 		}
 		ok, f, err := at(mid)
 		if err != nil {

@@ -166,9 +166,12 @@ func (v Values) within(name string, least, most int) (int, error) {
 	return n, nil
 }
 
-// allWithin is a list of whole numbers between bounds.
+// allWithin is a list of different whole numbers between bounds.
 func (v Values) allWithin(name string, least, most int) ([]int, error) {
 	list := v.numbers(name)
+	if err := distinct(name, list); err != nil {
+		return nil, err
+	}
 	for _, n := range list {
 		if n < least || n > most {
 			return nil, fmt.Errorf("--%s %s: every number must be from %d to %d", name, Format(list), least, most)
@@ -177,8 +180,21 @@ func (v Values) allWithin(name string, least, most int) ([]int, error) {
 	return list, nil
 }
 
-// maxWorkspaceBytes is far above what any library takes.
-const maxWorkspaceBytes = 1 << 40
+// distinct refuses a list that has something twice: each is a run of its own,
+// known by its name.
+func distinct[T comparable](name string, list []T) error {
+	seen := map[T]bool{}
+	for _, x := range list {
+		if seen[x] {
+			return fmt.Errorf("--%s %s: %v comes twice", name, Format(list), x)
+		}
+		seen[x] = true
+	}
+	return nil
+}
+
+// MaxWorkspaceBytes bounds the workspace that can be asked for, far above what any library takes.
+const MaxWorkspaceBytes = 1 << 40
 
 // workspaceFlag is the setting of every scenario that runs matrix products.
 func workspaceFlag() Flag {
@@ -188,7 +204,7 @@ func workspaceFlag() Flag {
 
 func (v Values) workspace() (int64, error) {
 	n := v.bytes("workspace-bytes")
-	if n < 0 || n > maxWorkspaceBytes {
+	if n < 0 || n > MaxWorkspaceBytes {
 		return 0, fmt.Errorf("--workspace-bytes %d: it must be between 0 and 2^40", n)
 	}
 	return n, nil

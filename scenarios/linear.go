@@ -49,16 +49,21 @@ type LinearSettings struct {
 	WorkspaceBytes int64   `json:"workspace_bytes"`
 }
 
-// maxScale keeps every size of a scaled experiment within an int64 of bytes.
-const maxScale = 1000
+// Below minScale a tensor is smaller than the allocator's smallest block, and
+// inputs and outputs could not be told apart by their bytes; maxScale keeps
+// every size of a scaled experiment within an int64 of bytes.
+const (
+	minScale = 0.001
+	maxScale = 1000
+)
 
 // scaled multiplies a size by the scale, at least 1.
 func scaled(n int, scale float64) int { return max(1, int(math.Round(float64(n)*scale))) }
 
 // checkScale refuses scales that give no sensible sizes.
 func checkScale(scale float64) error {
-	if !(scale > 0) || scale > maxScale {
-		return fmt.Errorf("--scale %v: it must be above 0 and at most %d; 1 is the document's size", scale, maxScale)
+	if !(scale >= minScale && scale <= maxScale) {
+		return fmt.Errorf("--scale %v: it must be from %v to %d; 1 is the document's size", scale, minScale, maxScale)
 	}
 	return nil
 }

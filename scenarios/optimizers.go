@@ -70,6 +70,9 @@ func runOptimizers(ctx context.Context, o Options) (*Outcome, error) {
 	if set.WorkspaceBytes, err = o.Values.workspace(); err != nil {
 		return nil, err
 	}
+	if err := distinct("optimizers", set.Optimizers); err != nil {
+		return nil, err
+	}
 	var all []train.Settings
 	for _, name := range set.Optimizers {
 		s, err := m.training(name, train.MeanOutput, set.Batch, set.Steps)

@@ -184,6 +184,7 @@ func TestBadFlags(t *testing.T) {
 		{"checkpointing", "depths", "0"}, {"checkpointing", "batches", "-1"}, {"checkpointing", "preset", "mlp-digits"},
 		{"accumulation", "micro", "3"}, {"accumulation", "effective", "0"}, {"optimizers", "optimizers", "adam,what"},
 		{"caching", "lengths", "0"}, {"caching", "block-bytes", "0"}, {"caching", "repeats", "0"}, {"caching", "steps", "2"},
+		{"peak-shift", "batches", "4,4"}, {"checkpointing", "depths", "2,2"}, {"accumulation", "micro", "4,4"}, {"optimizers", "optimizers", "sgd,sgd"},
 	} {
 		s, err := Find(bad[0])
 		if err != nil {

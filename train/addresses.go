@@ -28,16 +28,38 @@ const (
 	firstRange   = 512 << 20
 )
 
-var _ alloc.Backing = (*cudaAddresses)(nil)
+var _ alloc.Mapper = (*cudaAddresses)(nil)
 
 // Reserve returns an address for bytes.
 func (a *cudaAddresses) Reserve(bytes int64) (uint64, error) {
+	if err := a.take(bytes); err != nil {
+		return 0, err
+	}
+	at, err := a.ReserveAddresses(bytes)
+	if err != nil {
+		a.used -= bytes
+	}
+	return at, err
+}
+
+// take counts bytes as used.
+func (a *cudaAddresses) take(bytes int64) error {
+	if a.limit > 0 && bytes > a.limit-a.used {
+		return fmt.Errorf("%w: %d bytes in use, %d more asked for", alloc.ErrOutOfMemory, a.used, bytes)
+	}
+	a.used += bytes
+	return nil
+}
+
+// ReserveAddresses returns the first of bytes of addresses that do not count as
+// used.
+func (a *cudaAddresses) ReserveAddresses(bytes int64) (uint64, error) {
 	if a.bottom == 0 {
 		a.bottom = addressTop - firstRange
 		a.free = append(a.free, addressRange{a.bottom, addressTop})
 	}
-	if bytes <= 0 || uint64(bytes) >= a.bottom || a.limit > 0 && bytes > a.limit-a.used {
-		return 0, fmt.Errorf("%w: %d bytes in use, %d more asked for", alloc.ErrOutOfMemory, a.used, bytes)
+	if bytes <= 0 || uint64(bytes) >= a.bottom {
+		return 0, fmt.Errorf("%w: no addresses left for %d bytes", alloc.ErrOutOfMemory, bytes)
 	}
 	n := alignTo(uint64(bytes), segmentAlign)
 	i := slices.IndexFunc(a.free, func(r addressRange) bool { return r.to-r.from >= n })
@@ -55,13 +77,26 @@ func (a *cudaAddresses) Reserve(bytes int64) (uint64, error) {
 	if r.from += n; r.from == r.to {
 		a.free = slices.Delete(a.free, i, i+1)
 	}
-	a.used += bytes
 	return at, nil
+}
+
+// Map counts bytes as used.
+func (a *cudaAddresses) Map(_ uint64, bytes int64) error { return a.take(bytes) }
+
+// Unmap counts bytes as free again.
+func (a *cudaAddresses) Unmap(_ uint64, bytes int64) error {
+	a.used -= bytes
+	return nil
 }
 
 // Release makes an address range free again.
 func (a *cudaAddresses) Release(addr uint64, bytes int64) error {
 	a.used -= bytes
+	return a.ReleaseAddresses(addr, bytes)
+}
+
+// ReleaseAddresses makes an address range free again.
+func (a *cudaAddresses) ReleaseAddresses(addr uint64, bytes int64) error {
 	r := addressRange{addr, addr + alignTo(uint64(bytes), segmentAlign)}
 	i := slices.IndexFunc(a.free, func(f addressRange) bool { return f.from > r.from })
 	if i < 0 {

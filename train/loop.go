@@ -34,6 +34,9 @@ type LoopOptions struct {
 // ends, what was reached is saved: at the last whole step, except after a loss
 // that is no number, when the last good save is left as it is.
 func (t *Trainer) Run(ctx context.Context, src Sources, o LoopOptions) error {
+	if err := t.fits(o.Workers); err != nil {
+		return err
+	}
 	metrics, err := openMetrics(o.SaveFolder, t.step)
 	if err != nil {
 		return err
@@ -98,6 +101,25 @@ func (t *Trainer) Run(ctx context.Context, src Sources, o LoopOptions) error {
 		}
 	}
 	return save()
+}
+
+// fits refuses batches that cannot be held: those prepared ahead, the one on
+// its way to the device and the device's own. The measure is the device's
+// memory, which for the CPU is the machine's.
+func (t *Trainer) fits(workers int) error {
+	total := t.session.dev.Info().MemoryBytes
+	if total == nil {
+		return nil
+	}
+	var batch int64
+	for _, spec := range t.graph.Specs {
+		batch += spec.Bytes()
+	}
+	if held := 2*int64(max(workers, 1)) + 3; batch > *total/held {
+		return fmt.Errorf("a batch of %d rows takes %d bytes, and %d batches are held at a time: more than the device's %d bytes of memory; take a smaller one",
+			t.Settings.Batch, batch, held, *total)
+	}
+	return nil
 }
 
 // batches prepares the micro-batches from where the training stands.

@@ -3,6 +3,7 @@ package train
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,14 +19,25 @@ func ReadSettings(dir string) (Settings, error) {
 	return st.Settings, err
 }
 
+// maxStateBytes bounds state.json: a vocabulary and a number for each parameter.
+const maxStateBytes = 64 << 20
+
 func readState(dir string) (path string, st state, err error) {
 	if path, err = latest(dir); err != nil {
 		return "", st, err
 	}
 	file := filepath.Join(path, stateFile)
-	b, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return path, st, fmt.Errorf("saved training: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxStateBytes+1))
+	if err != nil {
+		return path, st, fmt.Errorf("saved training: %w", err)
+	}
+	if len(b) > maxStateBytes {
+		return path, st, fmt.Errorf("saved training %s: it has more than %d bytes", file, maxStateBytes)
 	}
 	if err := json.Unmarshal(b, &st); err != nil {
 		return path, st, fmt.Errorf("saved training %s: %w", file, err)

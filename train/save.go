@@ -28,6 +28,8 @@ const (
 	optimizerFile = "optimizer.safetensors"
 	stateFile     = "state.json"
 	savePrefix    = "step-"
+	asidePrefix   = savePrefix + "." // sorts before all digits: read last
+	temporaryName = ".save-*"
 	stateFormat   = 1
 )
 
@@ -49,7 +51,7 @@ func (t *Trainer) Save(dir string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", fmt.Errorf("save: %w", err)
 	}
-	temporary, err := os.MkdirTemp(dir, ".save-*")
+	temporary, err := os.MkdirTemp(dir, temporaryName)
 	if err != nil {
 		return "", fmt.Errorf("save: %w", err)
 	}
@@ -60,14 +62,25 @@ func (t *Trainer) Save(dir string) (path string, err error) {
 	if err := os.Chmod(temporary, 0o755); err != nil {
 		return "", fmt.Errorf("save: %w", err)
 	}
-	// A save of the same step holds the same: it makes room.
-	if err := os.RemoveAll(path); err != nil {
-		return "", fmt.Errorf("save: %w", err)
+	syncFolder(temporary)
+	// An earlier save of the same step steps aside, still a save that can be
+	// read, until the new one is in its place.
+	if exists(path) {
+		aside := filepath.Join(dir, asidePrefix+strings.TrimPrefix(filepath.Base(path), savePrefix))
+		if err := os.RemoveAll(aside); err != nil {
+			return "", fmt.Errorf("save: %w", err)
+		}
+		if err := os.Rename(path, aside); err != nil {
+			return "", fmt.Errorf("save: %w", err)
+		}
 	}
 	if err := os.Rename(temporary, path); err != nil {
 		return "", fmt.Errorf("save: %w", err)
 	}
 	syncFolder(dir)
+	if err := removeLeftovers(dir); err != nil {
+		return path, err
+	}
 	saves, err := listSaves(dir)
 	if err != nil {
 		return path, err
@@ -80,6 +93,28 @@ func (t *Trainer) Save(dir string) (path string, err error) {
 		}
 	}
 	return path, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// removeLeftovers removes what saves that were killed left unfinished.
+func removeLeftovers(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("save: %w", err)
+	}
+	for _, e := range entries {
+		if match, _ := filepath.Match(temporaryName, e.Name()); !match || !e.IsDir() {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("removing an unfinished save: %w", err)
+		}
+	}
+	return nil
 }
 
 // syncFolder makes a rename last; where folders cannot be synchronised there
@@ -166,9 +201,16 @@ func HasSave(dir string) bool {
 	return err == nil
 }
 
+// IsSave reports whether a folder is itself one save of a training, rather
+// than the folder that a training is saved to.
+func IsSave(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, stateFile))
+	return err == nil
+}
+
 // latest is the newest save in a folder, or the folder itself if it is one.
 func latest(dir string) (string, error) {
-	if _, err := os.Stat(filepath.Join(dir, stateFile)); err == nil {
+	if IsSave(dir) {
 		return dir, nil
 	}
 	saves, err := listSaves(dir)
@@ -177,7 +219,7 @@ func latest(dir string) (string, error) {
 	}
 	for _, s := range slices.Backward(saves) {
 		path := filepath.Join(dir, s)
-		if _, err := os.Stat(filepath.Join(path, stateFile)); err == nil {
+		if IsSave(path) {
 			return path, nil
 		}
 	}

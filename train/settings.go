@@ -80,11 +80,14 @@ func (s *Settings) dtype() (device.DType, error) {
 // rate is the learning rate of a step.
 func (s *Settings) rate(step int) float64 { return s.Schedule.At(step) }
 
-// ApplyDropout sets the probability of every dropout of a model.
-func ApplyDropout(model nn.Module, p float64) {
+// ApplyDropout sets the probability of every dropout of a model, and returns
+// how many it has.
+func ApplyDropout(model nn.Module, p float64) (n int) {
 	nn.Walk(model, func(_ string, m nn.Module) {
 		if d, ok := m.(*nn.Dropout); ok {
 			d.P = p
+			n++
 		}
 	})
+	return n
 }

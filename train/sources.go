@@ -13,6 +13,9 @@ type DataSettings struct {
 	Kind string `json:"kind"`
 	// Path is the text's file.
 	Path string `json:"path,omitempty"`
+	// SHA256 is the checksum of the text that the training began with, so that
+	// it goes on with no other; empty before the text is read.
+	SHA256 string `json:"sha256,omitempty"`
 	// Bytes takes the text as bytes instead of characters.
 	Bytes bool `json:"bytes,omitempty"`
 	// Validation is the part of the text that is held out; 0 is 0.1.
@@ -86,7 +89,11 @@ func (s *Settings) textSources(text *data.Text) (Sources, error) {
 			return Sources{}, err
 		}
 	}
-	s.Data.Vocabulary = text.Vocabulary
+	if s.Data.SHA256 != "" && s.Data.SHA256 != text.SHA256 {
+		return Sources{}, fmt.Errorf("the text %s is not the one that the training began with: its SHA-256 checksum is %.16s…, not %.16s…",
+			s.Data.Path, text.SHA256, s.Data.SHA256)
+	}
+	s.Data.Vocabulary, s.Data.SHA256 = text.Vocabulary, text.SHA256
 	size, err := s.vocabulary()
 	if err != nil {
 		return Sources{}, err

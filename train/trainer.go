@@ -46,8 +46,8 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 	if err != nil {
 		return nil, err
 	}
-	if s.Dropout > 0 {
-		ApplyDropout(model, s.Dropout)
+	if s.Dropout > 0 && ApplyDropout(model, s.Dropout) == 0 {
+		return nil, fmt.Errorf("dropout %v: a model of type %s has no dropout", s.Dropout, s.Model.Type())
 	}
 	o.Session.Seed = s.Seed
 	t := &Trainer{Settings: s, model: model, session: NewSession(dev, recorder, o.Session)}

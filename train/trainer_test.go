@@ -263,6 +263,45 @@ func TestMetaAndCPUTellTheSame(t *testing.T) {
 	}
 }
 
+// TestDropoutReachesEveryModel checks that the probability that a training
+// asks for changes what is computed, in each family that has dropout.
+func TestDropoutReachesEveryModel(t *testing.T) {
+	for _, config := range []string{
+		`{"model_type":"gpt","vocab_size":31,"n_ctx":12,"n_layer":1,"n_embd":16,"n_head":2}`,
+		`{"model_type":"gpt2","vocab_size":31,"n_positions":12,"n_layer":1,"n_embd":16,"n_head":2}`,
+	} {
+		c, err := nn.ParseConfig([]byte(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := nn.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// After the embeddings, the attention and the MLP.
+		if n := train.ApplyDropout(m, 0.5); n != 3 {
+			t.Errorf("%s has %d dropouts, want 3", c.Type(), n)
+		}
+		off, err := nn.New(nn.WithoutDropout(c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nn.Walk(off, func(path string, m nn.Module) {
+			if d, ok := m.(*nn.Dropout); ok && d.P != 0 {
+				t.Errorf("%s: %s drops with probability %v", c.Type(), path, d.P)
+			}
+		})
+	}
+	s := miniSettings(t)
+	s.Dropout = 0
+	without, _ := trainFor(t, s, 1, "", "")
+	s.Dropout = 0.5
+	with, _ := trainFor(t, s, 1, "", "")
+	if without[0] == with[0] {
+		t.Errorf("loss %v with and without dropout", with[0])
+	}
+}
+
 func TestDivergenceKeepsTheLastSave(t *testing.T) {
 	dir := t.TempDir()
 	s := miniSettings(t)
@@ -332,6 +371,7 @@ func TestResumeRefusesBrokenSaves(t *testing.T) {
 func TestInterruptedSave(t *testing.T) {
 	dir := t.TempDir()
 	s := miniSettings(t)
+	s.Steps = 9
 	trainFor(t, s, 2, dir, "")
 	if err := os.MkdirAll(filepath.Join(dir, ".save-123"), 0o777); err != nil {
 		t.Fatal(err)
@@ -343,6 +383,67 @@ func TestInterruptedSave(t *testing.T) {
 	if len(rest) != 6 {
 		t.Errorf("%d steps were left, want 6", len(rest))
 	}
+	want := []string{"metrics.jsonl", "step-00000008"}
+	if got := names(t, dir); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %v, want %v", got, want)
+	}
+	// Killed while a save of the same step was being replaced.
+	if err := os.Rename(filepath.Join(dir, "step-00000008"), filepath.Join(dir, "step-.00000008")); err != nil {
+		t.Fatal(err)
+	}
+	if rest, _ = trainFor(t, s, 9, dir, dir); len(rest) != 1 {
+		t.Errorf("%d steps were left, want 1", len(rest))
+	}
+	want[1] = "step-00000009"
+	if got := names(t, dir); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %v, want %v", got, want)
+	}
+	// A save of the same step replaces the one before.
+	if err := os.Remove(filepath.Join(dir, "step-00000009", "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "step-.00000009"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	trainFor(t, s, 9, dir, "")
+	if got := names(t, dir); !slices.Equal(got, want) || len(names(t, filepath.Join(dir, want[1]))) != 4 {
+		t.Errorf("the folder holds %v, want %v with four files", got, want)
+	}
+}
+
+// TestBatchesThatDoNotFit checks that a batch larger than the machine is
+// refused before it is made.
+func TestBatchesThatDoNotFit(t *testing.T) {
+	s := miniSettings(t)
+	s.Model = parse(t, []byte(`{"model_type":"mlp","dims":[1000000,2]}`))
+	s.Batch, s.Tokens, s.Data.Kind, s.Dropout = 1<<24, 0, "teacher", 0
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	if dev.Info().MemoryBytes == nil {
+		t.Skip("the machine does not say how much memory it has")
+	}
+	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	if err := tr.Run(context.Background(), train.Sources{}, train.LoopOptions{}); err == nil || !strings.Contains(err.Error(), "a batch of 16777216 rows") {
+		t.Errorf("error %v, want one about the batch", err)
+	}
+}
+
+// names lists what a folder holds.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 func TestGenerate(t *testing.T) {

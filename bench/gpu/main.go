@@ -49,7 +49,7 @@ type measured struct {
 
 func main() {
 	names := flag.String("workloads", "gpt-char,gpt-char-2,gpt2s,qwen,qwen-2", "names in workloads.json, with commas")
-	precision := flag.String("precision", "fp32", "fp32, tf32 or bf16: what matrix products round their operands to")
+	precision := flag.String("precision", "fp32", "fp32 or tf32: what matrix products round their operands to")
 	profile := flag.Bool("profile", false, "print the time of each kind of call, after two steps of each workload")
 	flag.Parse()
 	if err := run(strings.Split(*names, ","), *precision, *profile); err != nil {

@@ -28,7 +28,7 @@ func deviceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "device", Value: "auto", Usage: "meta, cpu, cuda, cuda:N, or auto: cuda when there is a GPU, else meta"},
 		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
-		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "what a GPU's products of float32 matrices round their operands to: fp32 (nothing), tf32 or bf16"},
+		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "what a GPU's products of float32 matrices round their operands to: fp32 (nothing) or tf32 (11 bits)"},
 		&cli.Int64Flag{Name: "limit-bytes", Usage: "most bytes that the allocator may reserve; 0 for no limit"},
 	}
 }

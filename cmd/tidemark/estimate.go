@@ -75,17 +75,28 @@ func estimate(c *cli.Context) error {
 		cache = cache || c.IsSet(name)
 	}
 	model := c.IsSet("preset") || c.IsSet("config")
-	switch weights := c.IsSet("parameters"); {
+	weights := c.IsSet("parameters")
+	switch {
 	case model && (weights || cache || c.IsSet("bits") || c.IsSet("reserve-gib")):
 		return errors.New("--preset and --config predict a training; --parameters, --bits, --reserve-gib and the cache's flags are plain arithmetic without a model")
+	case weights || cache:
+		for _, f := range append(modelFlags(), estimateFlags()...) {
+			if name := f.Names()[0]; name != "json" && name != "bytes" && c.IsSet(name) {
+				return fmt.Errorf("--%s is of a training: it needs --preset or --config, without the plain arithmetic's flags", name)
+			}
+		}
+	}
+	switch {
 	case weights && cache:
 		return errors.New("--parameters and the key/value cache's flags: ask for one at a time")
 	case weights:
 		return estimateWeights(c)
+	case cache && c.IsSet("reserve-gib"):
+		return errors.New("--reserve-gib is added to weights: it needs --parameters")
 	case cache:
 		return estimateCache(c)
 	case !model && (c.IsSet("bits") || c.IsSet("reserve-gib")):
-		return errors.New("--bits and --reserve-gib need --parameters (or, for a cache, --kv-layers)")
+		return errors.New("--bits needs --parameters or --kv-layers, --reserve-gib needs --parameters")
 	}
 	return estimateTraining(c)
 }
@@ -125,7 +136,11 @@ func estimateCache(c *cli.Context) error {
 	w := c.App.Writer
 	fmt.Fprintf(w, "key/value cache: 2 × %d layers × %d heads × %d × %s tokens × %d bits = %s bytes, %s a sequence (calculated)\n",
 		v.Layers, v.Heads, v.HeadDim, grouped(v.Tokens), v.Bits, grouped(v.SequenceBytes), inGiB(v.SequenceBytes))
-	_, err = fmt.Fprintf(w, "%d sequences: %s bytes, %s\n", v.Sequences, grouped(v.TotalBytes), inGiB(v.TotalBytes))
+	sequences := "sequences"
+	if v.Sequences == 1 {
+		sequences = "sequence"
+	}
+	_, err = fmt.Fprintf(w, "%d %s: %s bytes, %s\n", v.Sequences, sequences, grouped(v.TotalBytes), inGiB(v.TotalBytes))
 	return err
 }
 
@@ -255,7 +270,7 @@ type estimated struct {
 	Settings estimateSettings `json:"settings"`
 	report.Run
 	// OutOfMemory is why the training did not get through its steps within
-	// --limit-gib; empty when it did.
+	// --limit-gib, or within the addresses of a device; empty when it did.
 	OutOfMemory string            `json:"out_of_memory,omitempty"`
 	Cards       []predict.Verdict `json:"cards"`
 }
@@ -272,29 +287,27 @@ func estimateTraining(c *cli.Context) error {
 		}
 	}
 	// Graphs are many small objects that live shortly: fewer collections cost
-	// some tens of megabytes.
-	defer debug.SetGCPercent(debug.SetGCPercent(200))
+	// some tens of megabytes and save a tenth of the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(250))
 	p, err := train.Predict(w)
 	if err != nil {
 		return err
 	}
 	e := estimated{Tidemark: version, Settings: settings, Run: report.NewRun("estimate", p.Parameters, report.Calculated, p.Recorder)}
 	e.Assumptions = assumptionsOf(w)
-	known := p.Recorder.Peak()
+	own := p
 	if p.Failed != nil {
 		e.OutOfMemory = p.Failed.Error()
 		free := w
 		free.Allocator.LimitBytes = 0
-		all, err := train.Predict(free)
-		if err != nil {
+		if own, err = train.Predict(free); err != nil {
 			return err
 		}
-		known = all.Recorder.Peak()
 	}
 	if w.Allocator.LimitBytes > 0 {
 		cards = append([]predict.Card{{Name: "--limit-gib", MemoryBytes: w.Allocator.LimitBytes + predict.ContextBytes}}, cards...)
 	}
-	if e.Cards, err = predict.Judge(w, p.Parameters, known, cards); err != nil {
+	if e.Cards, err = predict.Judge(w, own, cards); err != nil {
 		return err
 	}
 	if c.Bool("json") {
@@ -320,7 +333,11 @@ func (e *estimated) print(w io.Writer, exact bool) error {
 		return err
 	}
 	if e.OutOfMemory != "" {
-		fmt.Fprintf(w, "\nIt runs out of memory within --limit-gib: %s\n", oneLine(e.OutOfMemory))
+		what := "It runs out of memory within --limit-gib"
+		if e.Settings.LimitBytes == 0 {
+			what = "It needs more than a device has addresses for"
+		}
+		fmt.Fprintf(w, "\n%s: %s\n", what, oneLine(e.OutOfMemory))
 	}
 	fmt.Fprintln(w, "\nCards (calculated; a card's own memory less the context, which is assumed)")
 	for _, v := range e.Cards {
@@ -329,7 +346,11 @@ func (e *estimated) print(w io.Writer, exact bool) error {
 			fmt.Fprintf(w, "%sfits, with %s to spare\n", line, inGiB(v.RoomBytes))
 			continue
 		}
-		fmt.Fprintf(w, "%sdoes not fit: %s missing\n", line, inGiB(-v.RoomBytes))
+		if v.Fragmented {
+			fmt.Fprintf(w, "%sdoes not fit: what is allocated would, but not in fragments; up to %s missing\n", line, inGiB(-v.RoomBytes))
+		} else {
+			fmt.Fprintf(w, "%sdoes not fit: %s missing\n", line, inGiB(-v.RoomBytes))
+		}
 		var ways []string
 		for _, m := range v.Remedies {
 			ways = append(ways, fmt.Sprintf("%s (peak %s)", m.Change, inGiB(m.PeakBytes)))

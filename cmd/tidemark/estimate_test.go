@@ -33,6 +33,9 @@ func TestEstimateRefuses(t *testing.T) {
 		{"--config " + config, "vocab_size is missing"},
 		{"--parameters 7 --bits 0", "--bits 0"},
 		{"--preset gpt2 --bits 4", "plain arithmetic"},
+		{"--parameters 7 --batch 3", "--batch"},
+		{"--kv-layers 3 --layers 4", "--layers"},
+		{"--kv-layers 3 --reserve-gib 4", "--reserve-gib"},
 		{"--kv-layers 3", "--kv-heads 0"},
 		{"--preset gpt2 --batch 0", "--batch 0"},
 		{"--preset gpt2 --seq 1025", "--seq 1025"},
@@ -84,6 +87,25 @@ func TestEstimateJSON(t *testing.T) {
 	}
 	if len(v.Steps) != 3 || len(v.Steps[0].Phases) != 5 || len(v.Cards) != 1 || !v.Cards[0].Fits {
 		t.Errorf("steps %v, cards %v", v.Steps, v.Cards)
+	}
+}
+
+// TestEstimateFragmented is about a card with enough memory for what is
+// allocated, but not in the pieces that the cache is in.
+func TestEstimateFragmented(t *testing.T) {
+	args := []string{"estimate", "--preset", "gpt2", "--batch", "100", "--precision", "amp", "--accumulate", "4", "--card", "h200"}
+	code, out, errs := tidemark(t, args...)
+	if code != exitDone {
+		t.Fatal(errs)
+	}
+	for _, want := range []string{"does not fit: what is allocated would, but not in fragments; up to 6.12 GiB missing",
+		"would fit with --alloc-conf expandable_segments:True (peak 135.84 GiB); or --batch"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	if _, out, _ = tidemark(t, append(args, "--alloc-conf", "expandable_segments:True")...); !strings.Contains(out, "GiB usable  fits") {
+		t.Errorf("expandable segments do not fit:\n%s", out)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,6 +84,9 @@ func generate(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("--prompt: %w", err)
 	}
+	if len(prompt) == 0 {
+		return errors.New("--prompt is empty: give at least one token to begin with")
+	}
 	g, err := t.NewGenerator(train.GenerateOptions{Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), Seed: c.Uint64("seed")})
 	if err != nil {
 		return err
@@ -134,6 +138,19 @@ func evalCommand() *cli.Command {
 	}
 }
 
+// interruptible is a source that ends with an error when ctx is done.
+type interruptible struct {
+	data.Source
+	ctx context.Context
+}
+
+func (s interruptible) Batch(i int, b *data.Batch) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	return s.Source.Batch(i, b)
+}
+
 func evaluate(c *cli.Context) error {
 	if c.Int("batches") < 0 {
 		return fmt.Errorf("--batches %d: it must not be negative", c.Int("batches"))
@@ -152,7 +169,7 @@ func evaluate(c *cli.Context) error {
 		if path, err = filepath.Abs(path); err != nil {
 			return err
 		}
-		settings.Data.Path = path
+		settings.Data.Path, settings.Data.SHA256 = path, ""
 		if text, err = settings.LoadText(); err != nil {
 			return err
 		}
@@ -161,7 +178,10 @@ func evaluate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := t.Evaluate(sources.Validation, c.Int("batches"))
+	if sources.Validation == nil {
+		return fmt.Errorf("the training in %s was on random tokens, so there is nothing held out", c.String("from"))
+	}
+	e, err := t.Evaluate(interruptible{sources.Validation, c.Context}, c.Int("batches"))
 	if err != nil {
 		return err
 	}

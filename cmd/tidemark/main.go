@@ -136,6 +136,9 @@ func versionCommand() *cli.Command {
 		Name:  "version",
 		Usage: "print the version",
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fmt.Errorf("version takes no arguments, got %q", c.Args().First())
+			}
 			_, err := fmt.Fprintln(c.App.Writer, "tidemark "+version)
 			return err
 		},

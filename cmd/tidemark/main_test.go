@@ -75,6 +75,17 @@ func TestBadInputIsOneLine(t *testing.T) {
 		{"train --preset gpt-char --dropout 1.5", 1, "dropout 1.5"},
 		{"train --preset gpt-char --dtype int8", 1, `dtype "int8"`},
 		{"train --preset gpt-char --loss nope", 1, `loss "nope"`},
+		{"train --preset mlp-digits --optimizer sgd --beta1 0.5", 1, "--beta1"},
+		{"train --preset mlp-digits --min-lr 0.5", 1, "--min-lr"},
+		{"train --preset mlp-digits --dropout 0.5", 1, "has no dropout"},
+		{"train --preset gpt-char --bytes-as-tokens", 1, "--data"},
+		{"train --preset gpt-char --workers 1000000", 1, "--workers 1000000"},
+		{"train --preset gpt-char --workspace-bytes -1", 1, "--workspace-bytes -1"},
+		{"train --preset gpt-char --save-every 2", 1, "--save"},
+		{"train --preset gpt-char --device cpu --save " + short, 1, "short.txt"},
+		{"train --preset gpt-char --device meta --out " + short + "/x", 1, "short.txt"},
+		{"run linear --device meta --out " + short + "/x", 1, "short.txt"},
+		{"run linear --scale 1e-9", 1, "--scale"},
 		{"train --preset gpt-char --data " + short, 1, "short.txt"},
 		{"train --preset gpt-char --data none.txt", 1, "none.txt"},
 		{"train --preset gpt-char --save " + dir + " --device meta", 1, "--save"},
@@ -122,6 +133,12 @@ func TestLinearWritesItsFilesOnce(t *testing.T) {
 	}
 	if code != 1 || !strings.Contains(errs, "--force") || !bytes.Equal(before, after) {
 		t.Errorf("a second run into the folder: status %d, %q", code, errs)
+	}
+	if err := os.Remove(filepath.Join(dir, "report.json")); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs = tidemark(t, args...); code != 1 || !strings.Contains(errs, "snapshot.pickle") || exists(filepath.Join(dir, "report.json")) {
+		t.Errorf("a run into what another left: status %d, %q", code, errs)
 	}
 	if code, _, errs = tidemark(t, append(args, "--force", "--json")...); code != 0 {
 		t.Errorf("with --force: status %d, %s", code, errs)
@@ -188,14 +205,49 @@ func TestTrainGenerateEval(t *testing.T) {
 	if code, _, errs = tidemark(t, append(args, "--steps", "20", "--save", "run")...); code != 1 || !strings.Contains(errs, "--resume") {
 		t.Errorf("training over a save: status %d, %s", code, errs)
 	}
-	if code, out, errs = tidemark(t, "train", "--resume", "run", "--steps", "40", "--device", "cpu"); code != 0 || !strings.Contains(out, "continuing after step 20") {
+	for _, c := range []struct{ args, want string }{
+		{"train --resume run", "20 steps are done"},
+		{"train --resume run --steps 20", "20 steps are done"},
+		{"train --resume run --steps 40 --lr 3", "leave --lr out"},
+		{"train --resume run --steps 40 --layers 3", "leave --layers out"},
+		{"train --resume run/step-00000020 --steps 40", "one save of a training"},
+	} {
+		if code, _, errs := tidemark(t, strings.Fields(c.args)...); code != 1 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: status %d, %q; want 1 and %q", c.args, code, errs, c.want)
+		}
+	}
+	if code, out, errs = tidemark(t, "generate", "--from", "run", "--prompt", ""); code != 1 || out != "" {
+		t.Errorf("an empty prompt: status %d, %q, %q", code, out, errs)
+	}
+	// Where there is no GPU, auto is the CPU for a training that is to be saved.
+	if code, out, errs = tidemark(t, "train", "--resume", "run", "--steps", "40"); code != 0 || !strings.Contains(out, "continuing after step 20") {
 		t.Errorf("resume: status %d, %s", code, errs)
+	}
+	// The text may move, but not change.
+	moved := filepath.Join(dir, "moved.txt")
+	if err := os.Rename(text, moved); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs = tidemark(t, "train", "--resume", "run", "--steps", "42"); code != 1 || !strings.Contains(errs, "text.txt") {
+		t.Errorf("resume without the text: status %d, %s", code, errs)
+	}
+	if code, _, errs = tidemark(t, "train", "--resume", "run", "--steps", "42", "--data", moved); code != 0 {
+		t.Errorf("resume with the text elsewhere: status %d, %s", code, errs)
+	}
+	if err := os.WriteFile(moved, []byte(strings.Repeat("a dull boy makes all work and no play. ", 100)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs = tidemark(t, "train", "--resume", "run", "--steps", "44"); code != 1 || !strings.Contains(errs, "checksum") {
+		t.Errorf("resume with another text: status %d, %s", code, errs)
+	}
+	if code, _, errs = tidemark(t, "eval", "--from", "run", "--data", moved); code != 0 {
+		t.Errorf("eval on another text: status %d, %s", code, errs)
 	}
 	code, out, errs = tidemark(t, "generate", "--from", "run", "--prompt", "all work", "--tokens", "12", "--temperature", "0")
 	if code != 0 || !strings.HasPrefix(out, "all work") || len(out) != len("all work")+12+1 {
 		t.Errorf("generate: status %d, %q, %s", code, out, errs)
 	}
-	code, out, errs = tidemark(t, "eval", "--from", "run", "--json")
+	code, out, errs = tidemark(t, "eval", "--from", "run", "--data", moved, "--json")
 	if code != 0 || !strings.Contains(out, `"accuracy"`) {
 		t.Errorf("eval: status %d, %q, %s", code, out, errs)
 	}

@@ -15,6 +15,12 @@ import (
 // resultsFolder is where runs go that name no folder.
 const resultsFolder = "tidemark-results"
 
+// The names of a run's first snapshot and of its picture, without the ending.
+const (
+	snapshotName = "snapshot.pickle"
+	timelineName = "timeline"
+)
+
 // folder is where a run's files go. It is made when the first is written, so
 // that a run that fails before leaves nothing behind.
 type folder struct{ path string }
@@ -53,7 +59,7 @@ func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error)
 	page := report.Page{Report: o.Report, Explanation: o.Explanation}
 	picture := report.Picture{Title: "tidemark " + o.Report.Scenario + " on " + o.Report.Device.Kind}
 	for i, r := range o.Recordings {
-		name := "snapshot.pickle"
+		name := snapshotName
 		if i > 0 {
 			name = "snapshot-" + r.Name + ".pickle"
 		}
@@ -69,10 +75,10 @@ func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error)
 		picture.Panels = append(picture.Panels,
 			report.NewPanel(r.Name, o.Report.Runs[i].Basis, axis, r.Recorder))
 	}
-	if err := write("timeline.svg", picture.WriteSVG); err != nil {
+	if err := write(timelineName+".svg", picture.WriteSVG); err != nil {
 		return files, err
 	}
-	if err := write("timeline.png", picture.WritePNG); err != nil {
+	if err := write(timelineName+".png", picture.WritePNG); err != nil {
 		return files, err
 	}
 	if err := write(report.PageName, page.WriteHTML); err != nil {
@@ -90,11 +96,19 @@ func progressTo(w io.Writer, kind string) func(string, ...any) {
 	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 }
 
-// checkFolder refuses a folder that holds a report already, before anything is
-// run for it.
+// checkFolder refuses a folder that holds a report already, or a file of one,
+// before anything is run for it.
 func checkFolder(path string, force bool) error {
-	if !force && exists(filepath.Join(path, report.FileName)) {
+	if force {
+		return nil
+	}
+	if exists(filepath.Join(path, report.FileName)) {
 		return fmt.Errorf("%s already holds a report; name another folder, or --force to replace it", path)
+	}
+	for _, name := range []string{snapshotName, timelineName + ".svg", timelineName + ".png", report.PageName} {
+		if exists(filepath.Join(path, name)) {
+			return fmt.Errorf("%s already holds a %s; name another folder, or --force to replace it", path, name)
+		}
 	}
 	return nil
 }

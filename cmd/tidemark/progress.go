@@ -65,15 +65,17 @@ func (p *progress) step(s train.StepStats) {
 		loss = fmt.Sprintf("%.4f", *s.Loss)
 	}
 	left := time.Duration(elapsed / float64(done-p.from) * float64(p.to-done) * float64(time.Second)).Round(time.Second)
-	text := fmt.Sprintf("step %d/%d  loss %s  %s  allocated %s  reserved %s (peaks)  %v left", done, p.to, loss, rate,
-		report.Bytes(s.AllocatedBytes, false), report.Bytes(s.ReservedBytes, false), left)
+	allocated, reserved := report.Bytes(s.AllocatedBytes, false), report.Bytes(s.ReservedBytes, false)
 	if !p.terminal {
-		fmt.Fprintln(p.w, text)
+		fmt.Fprintf(p.w, "step %d/%d  loss %s  %s  allocated %s  reserved %s (peaks)  %v left\n",
+			done, p.to, loss, rate, allocated, reserved, left)
 		return
 	}
-	const bar = 20
-	full := bar * done / p.to
-	text = "[" + strings.Repeat("#", full) + strings.Repeat(".", bar-full) + "] " + text
+	text := fmt.Sprintf("%d/%d loss %s %s alloc %s res %s %v left", done, p.to, loss, rate, allocated, reserved, left)
+	if bar := min(20, p.width-1-len(text)-len("[] ")); bar > 0 { // what room there is
+		full := bar * done / p.to
+		text = "[" + strings.Repeat("#", full) + strings.Repeat(".", bar-full) + "] " + text
+	}
 	if len(text) >= p.width {
 		text = text[:p.width-1]
 	}

@@ -119,6 +119,11 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 	if err != nil {
 		return err
 	}
+	undo, err := makeFolder("output folder", dir.path)
+	if err != nil {
+		return err
+	}
+	defer undo()
 	outcome, runErr := s.Run(c.Context, options)
 	if outcome == nil || len(outcome.Report.Runs) == 0 {
 		if runErr == nil {

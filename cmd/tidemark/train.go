@@ -49,26 +49,26 @@ func modelFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "preset", Usage: "a model by name: " + joinNames(nn.Presets())},
 		&cli.StringFlag{Name: "config", Usage: "a model's config.json, ours or Hugging Face's (mlp, gpt, gpt2, llama, qwen2)"},
-		&cli.IntFlag{Name: "layers", Usage: "change the model's depth"},
-		&cli.IntFlag{Name: "width", Usage: "change the model's width"},
-		&cli.IntFlag{Name: "heads", Usage: "change the model's attention heads"},
-		&cli.Float64Flag{Name: "dropout", Usage: "dropout probability while training (default: the model's own)"},
+		&cli.IntFlag{Name: "layers", Usage: "change the model's depth", DefaultText: "the model's own"},
+		&cli.IntFlag{Name: "width", Usage: "change the model's width", DefaultText: "the model's own"},
+		&cli.IntFlag{Name: "heads", Usage: "change the model's attention heads", DefaultText: "the model's own"},
+		&cli.Float64Flag{Name: "dropout", Usage: "dropout probability while training", DefaultText: "the model's own"},
 	}
 }
 
 func trainingFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "data", Usage: "a text file (default: random tokens, or generated digits for dense nets with 784 inputs)"},
+		&cli.StringFlag{Name: "data", Usage: "a text file", DefaultText: "random tokens, or generated digits for dense nets with 784 inputs"},
 		&cli.BoolFlag{Name: "bytes-as-tokens", Usage: "take the text as bytes instead of characters"},
 		&cli.IntFlag{Name: "steps", Value: 100, Usage: "training steps"},
 		&cli.IntFlag{Name: "batch", Value: 16, Usage: "rows of a micro-batch"},
-		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 256)"},
+		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence", DefaultText: "the model's context, at most 256"},
 		&cli.StringFlag{Name: "optimizer", Value: "adamw", Usage: joinNames(optim.Names())},
-		&cli.Float64Flag{Name: "lr", Usage: "learning rate (default: the optimizer's)"},
+		&cli.Float64Flag{Name: "lr", Usage: "learning rate", DefaultText: "the optimizer's"},
 		&cli.StringFlag{Name: "schedule", Value: optim.Constant, Usage: joinNames(optim.Schedules())},
 		&cli.IntFlag{Name: "warmup", Usage: "steps of linear warm-up"},
 		&cli.Float64Flag{Name: "min-lr", Usage: "where the cosine schedule ends"},
-		&cli.Float64Flag{Name: "weight-decay", Usage: "weight decay (default: the optimizer's)"},
+		&cli.Float64Flag{Name: "weight-decay", Usage: "weight decay", DefaultText: "the optimizer's"},
 		&cli.BoolFlag{Name: "decay-matrices-only", Usage: "leave biases and norms out of weight decay"},
 		&cli.Float64Flag{Name: "beta1", Value: 0.9, Usage: "of adam and adamw"},
 		&cli.Float64Flag{Name: "beta2", Value: 0.999, Usage: "of adam and adamw"},
@@ -149,8 +149,13 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 	if c.IsSet("beta1") || c.IsSet("beta2") {
 		s.OptimizerOptions.Betas = &[2]float64{c.Float64("beta1"), c.Float64("beta2")}
 	}
-	if s.EvaluateEvery < 0 || s.EvaluateBatches < 0 || c.Int("save-every") < 0 || c.Int("workers") < 0 {
-		return s, errors.New("--eval-every, --eval-batches, --save-every and --workers must not be negative")
+	if c.IsSet("dropout") && s.Dropout == 0 {
+		s.Model = nn.WithoutDropout(s.Model)
+	}
+	for _, name := range []string{"eval-every", "eval-batches"} {
+		if n := c.Int(name); n < 0 {
+			return s, fmt.Errorf("--%s %d: it must not be negative", name, n)
+		}
 	}
 	if err := chooseData(c, &s); err != nil {
 		return s, err
@@ -158,7 +163,7 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 	if err := s.Validate(); err != nil {
 		return s, err
 	}
-	return s, nil
+	return s, checkUnused(c)
 }
 
 // chooseData decides what a model is trained on, and how long its sequences
@@ -167,6 +172,9 @@ func chooseData(c *cli.Context, s *train.Settings) error {
 	context, _, features, err := nn.Sizes(s.Model)
 	if err != nil {
 		return err
+	}
+	if c.Bool("bytes-as-tokens") && c.String("data") == "" {
+		return errors.New("--bytes-as-tokens: name the text with --data")
 	}
 	if features > 0 {
 		switch {
@@ -218,11 +226,22 @@ func fitVocabulary(c *cli.Context, s *train.Settings, size int) {
 }
 
 func runTraining(c *cli.Context) error {
+	if err := checkTraining(c); err != nil {
+		return err
+	}
+	computes := c.String("save") != "" || c.String("resume") != ""
 	dev, err := chooseDevice(c)
+	if err == nil && dev.kind == "meta" && computes && c.String("device") == "auto" {
+		// Without a GPU auto is meta, which has nothing to save.
+		if err = c.Set("device", "cpu"); err == nil {
+			dev, err = chooseDevice(c)
+			dev.note = "auto chose cpu, because there is no GPU and the training is to be saved"
+		}
+	}
 	if err != nil {
 		return err
 	}
-	if dev.kind == "meta" && (c.String("save") != "" || c.String("resume") != "") {
+	if dev.kind == "meta" && computes {
 		return errors.New("--save and --resume: the meta device has no weights; use --device cpu or cuda")
 	}
 	job, err := newTraining(c, dev)
@@ -258,11 +277,14 @@ func newTraining(c *cli.Context, dev chosen) (*training, error) {
 	case resume != "" && j.save != "" && j.save != resume:
 		return nil, errors.New("--save and --resume: a resumed training is saved where it was; leave --save out")
 	case resume != "":
-		if c.IsSet("preset") || c.IsSet("config") {
-			return nil, errors.New("--resume: the saved training has its model; leave --preset and --config out")
+		if err = checkResume(c); err != nil {
+			return nil, err
 		}
 		j.save = resume
 		if settings, err = train.ReadSettings(resume); err != nil {
+			return nil, err
+		}
+		if err = movedText(c, &settings); err != nil {
 			return nil, err
 		}
 	default:
@@ -303,6 +325,10 @@ func newTraining(c *cli.Context, dev chosen) (*training, error) {
 		j.trainer.Close()
 		d.Close()
 	}
+	if done, steps := j.trainer.Steps(), j.trainer.Settings.Steps; done >= steps {
+		j.close()
+		return nil, fmt.Errorf("--resume %s: its %d steps are done; name more with --steps", resume, done)
+	}
 	return j, nil
 }
 
@@ -320,16 +346,27 @@ func openSources(c *cli.Context, s *train.Settings) (train.Sources, error) {
 }
 
 func (j *training) run(c *cli.Context) error {
+	if j.save != "" {
+		undo, err := makeFolder("--save", j.save)
+		if err != nil {
+			return err
+		}
+		defer undo()
+	}
+	undo, err := makeFolder("output folder", j.dir.path)
+	if err != nil {
+		return err
+	}
+	defer undo()
 	talk := newProgress(c.App.ErrWriter, j.trainer.Steps(), j.trainer.Settings.Steps)
 	if !c.Bool("json") {
 		describeTraining(c.App.Writer, j)
 	}
-	var err error
 	if j.dev.kind == "meta" {
 		err = j.plan(c.Context)
 	} else {
 		err = j.trainer.Run(c.Context, j.sources, train.LoopOptions{
-			SaveFolder: j.save, SaveEvery: c.Int("save-every"), Workers: max(1, c.Int("workers")), RecordSteps: recordedSteps,
+			SaveFolder: j.save, SaveEvery: c.Int("save-every"), Workers: c.Int("workers"), RecordSteps: recordedSteps,
 			OnStep: func(s train.StepStats) { j.reported = s; talk.step(s) },
 			OnEvaluation: func(step int, e train.Evaluation) {
 				j.evaluated = &e

@@ -70,7 +70,7 @@ var (
 	attentionBackwardKVKernel = attentionKernel{"attention_backward_kv", 2, 2, 1,
 		[]attentionTile{{64, 32}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}}
 	attentionBackwardKernel = attentionKernel{"attention_backward", 2, 2, 2,
-		[]attentionTile{{64, 32}, {64, 32}, {32, 32}, {16, 16}}}
+		[]attentionTile{{64, 32}, {32, 32}, {32, 32}, {16, 16}}}
 )
 
 // sharedBytes is the memory that a block of the kernel needs.

@@ -10,8 +10,7 @@
 
 // Values of cublas_api.h and library_types.h.
 enum { OP_N = 0, OP_T = 1 };
-enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_64F = 70,
-       COMPUTE_32F_FAST_16BF = 75, COMPUTE_32F_FAST_TF32 = 77 };
+enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_64F = 70, COMPUTE_32F_FAST_TF32 = 77 };
 enum { REAL_64F = 1, REAL_32F = 0 };
 enum { NOT_INITIALIZED = 1, GEMM_DEFAULT = -1 };
 
@@ -56,6 +55,7 @@ char *tidemark_load_blas(const char *path) {
 			return strdup(m ? m : functions[i].name);
 		}
 	}
+	tidemark_load_blaslt(library);
 	return NULL;
 }
 
@@ -89,7 +89,7 @@ int tidemark_blas_gemm(CUcontext context, void *handle, int precision, int ta, i
 	BIND;
 	float alpha32 = (float)alpha, beta32 = (float)beta;
 	const void *pa = &alpha32, *pb = &beta32;
-	int compute = precision == 2 ? COMPUTE_32F_FAST_16BF : precision == 1 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F;
+	int compute = precision == 1 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F;
 	if (type_a == REAL_64F) {
 		compute = COMPUTE_64F;
 		pa = &alpha;

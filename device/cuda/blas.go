@@ -30,6 +30,7 @@ func (d *Device) closeBLAS() error {
 	if d.blas == nil {
 		return nil
 	}
+	d.closeProducts()
 	r := C.tidemark_blas_destroy(d.ccontext(), d.blas)
 	d.blas = nil
 	if r != 0 {
@@ -52,7 +53,8 @@ func (d *Device) SetWorkspace(blocks []device.Tensor) error {
 	if r := C.tidemark_blas_workspace(d.ccontext(), d.blas, C.uint64_t(t.Addr), C.size_t(bytes)); r != 0 {
 		return fmt.Errorf("giving cuBLAS %d bytes of workspace: error %d", bytes, int(r))
 	}
-	d.workspace = t
+	d.workspace, d.blasWorkspace = t, t
+	d.closeProducts() // the choice of algorithms depends on the workspace
 	if len(blocks) > 1 {
 		d.workspace = blocks[1]
 	}
@@ -103,6 +105,11 @@ var blasTypes = map[device.DType]C.int{device.Float32: 0, device.Float64: 1, dev
 func (d *Device) product(m, n, k, batch int, a, b matrix, beta float64, c matrix) error {
 	if m == 0 || n == 0 || batch == 0 {
 		return nil
+	}
+	if batch == 1 {
+		if done, err := d.fastProduct(m, n, k, a, b, beta, c, device.Tensor{}); done || err != nil {
+			return err
+		}
 	}
 	flag := func(v bool) C.int {
 		if v {

@@ -21,27 +21,29 @@ import (
 // All work is queued on the stream, whose order makes it safe to use memory
 // again that earlier work still reads.
 type Device struct {
-	options      Options
-	index        int
-	dev          cu.Device
-	context      cu.CUContext
-	stream       cu.Stream
-	card         Card
-	driver       int // such as 13000
-	architecture string
-	sharedBytes  int // shared memory that a block can have
-	nvrtc        string
-	cache        string
-	backing      *backing
-	allocator    *alloc.Allocator
-	transfers    transfers
-	blas         unsafe.Pointer
-	workspace    device.Tensor
-	modules      map[source]cu.Module
-	functions    map[kernelKey]*function
-	arguments    arguments
-	profile      *profile // nil when nothing is timed
-	closed       bool
+	options       Options
+	index         int
+	dev           cu.Device
+	context       cu.CUContext
+	stream        cu.Stream
+	card          Card
+	driver        int // such as 13000
+	architecture  string
+	sharedBytes   int // shared memory that a block can have
+	nvrtc         string
+	cache         string
+	backing       *backing
+	allocator     *alloc.Allocator
+	transfers     transfers
+	blas          unsafe.Pointer
+	workspace     device.Tensor // for kernels
+	blasWorkspace device.Tensor
+	products      map[productKey]*fastProduct
+	modules       map[source]cu.Module
+	functions     map[kernelKey]*function
+	arguments     arguments
+	profile       *profile // nil when nothing is timed
+	closed        bool
 }
 
 var _ device.Device = (*Device)(nil)
@@ -65,7 +67,8 @@ func open(index int, options Options) (*Device, error) {
 		return nil, fmt.Errorf("this machine has %d cards, counted from 0: %w", len(cards), device.ErrAbsent)
 	}
 	d := &Device{options: options, index: index, dev: cu.Device(index), card: cards[index], driver: cu.Version(),
-		cache: options.KernelCache, modules: map[source]cu.Module{}, functions: map[kernelKey]*function{}}
+		cache: options.KernelCache, modules: map[source]cu.Module{}, functions: map[kernelKey]*function{},
+		products: map[productKey]*fastProduct{}}
 	if options.Profile != nil {
 		d.profile = &profile{out: options.Profile, times: map[string]*callTime{}}
 	}

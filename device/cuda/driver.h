@@ -57,7 +57,7 @@ nvrtcResult tidemark_architectures(int *count, int *list, int capacity);
 // + beta · c, where op is the transpose when ta or tb is set and lda, ldb, ldc are
 // the elements from row to row as stored. batch products lie sa, sb, sc
 // elements apart. Types are cudaDataType_t's: 0 float, 1 double, 14 bf16.
-// precision says what float operands are rounded to: 0 not at all, 1 TF32, 2 bf16.
+// precision says what float operands are rounded to: 0 not at all, 1 TF32.
 int tidemark_blas_create(CUcontext context, void **handle, CUstream stream);
 int tidemark_blas_destroy(CUcontext context, void *handle);
 int tidemark_blas_workspace(CUcontext context, void *handle, uint64_t memory, size_t bytes);
@@ -65,5 +65,19 @@ int tidemark_blas_version(void *handle, int *version);
 int tidemark_blas_gemm(CUcontext context, void *handle, int precision, int ta, int tb, int m, int n, int k, double alpha,
                        uint64_t a, int type_a, int64_t lda, int64_t sa, uint64_t b, int type_b, int64_t ldb,
                        int64_t sb, double beta, uint64_t c, int type_c, int64_t ldc, int64_t sc, int batch);
+
+// cuBLASLt, for float matrices, which tidemark_load_blas also looks for. A product
+// is prepared for its shape and for operands that start at multiples of
+// `alignment` bytes, with up to eight algorithms to choose from; bias says that a
+// vector of n elements is added to every row.
+struct tidemark_product;
+void tidemark_load_blaslt(void *library);
+int tidemark_product_create(CUcontext context, void *handle, int precision, int ta, int tb, int m, int n, int k,
+                            int64_t lda, int64_t ldb, int64_t ldc, int bias, size_t workspace_bytes, unsigned alignment,
+                            struct tidemark_product **product, int *algorithms);
+int tidemark_product_run(CUcontext context, void *handle, CUstream stream, struct tidemark_product *product,
+                         int algorithm, uint64_t a, uint64_t b, float beta, uint64_t c, uint64_t bias,
+                         uint64_t workspace);
+void tidemark_product_destroy(struct tidemark_product *product);
 
 #endif

@@ -4,6 +4,20 @@ package cuda
 
 import "github.com/tidemark-lab/tidemark/device"
 
+// heldRow is the block size of kernels that keep a row in registers, four
+// elements at a time, and whether these rows can be: norm.cu's HELD is 4.
+func heldRow(cols int, ts ...device.Tensor) (threads int, vec bool) {
+	const held = 4
+	if cols%4 != 0 || cols > 4*held*1024 || !aligned(ts...) {
+		return rowThreads(cols), false
+	}
+	threads = 32
+	for threads < 1024 && cols > 4*threads*2 {
+		threads *= 2
+	}
+	return threads, true
+}
+
 // layernormForward is y = (x − mean) · rstd · w + b over rows of cols elements;
 // mean and rstd (rows) are kept for the gradient. b may be the zero Tensor.
 func (d *Device) layernormForward(x, w, b, y, mean, rstd device.Tensor, rows, cols int, eps float64) error {
@@ -14,8 +28,10 @@ func (d *Device) layernormForward(x, w, b, y, mean, rstd device.Tensor, rows, co
 	a := d.begin()
 	a.tensors(x, w, b, y, mean, rstd)
 	a.i32(cols)
+	threads, vec := heldRow(cols, x, w, b, y)
+	a.flag(vec)
 	a.real(eps, f.double)
-	return d.launch(f, grid{x: int64(rows)}, rowThreads(cols), 0)
+	return d.launch(f, grid{x: int64(rows)}, threads, 0)
 }
 
 // layernormBackward writes dx, which may be dy.
@@ -27,8 +43,10 @@ func (d *Device) layernormBackward(x, w, mean, rstd, dy, dx device.Tensor, rows,
 	a := d.begin()
 	a.tensors(x, w, mean, rstd, dy, dx)
 	a.i32(cols)
+	threads, vec := heldRow(cols, x, w, dy, dx)
+	a.flag(vec)
 	a.flag(accumulate)
-	return d.launch(f, grid{x: int64(rows)}, rowThreads(cols), 0)
+	return d.launch(f, grid{x: int64(rows)}, threads, 0)
 }
 
 // rmsnormForward is y = x · rstd · w; rstd (rows) is kept.

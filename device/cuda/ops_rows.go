@@ -25,6 +25,11 @@ func linearForwardCall(d *Device, c *device.Call) error {
 	if swapped {
 		b.transposed, b.ld = false, out
 	}
+	if len(c.In) == 3 {
+		if done, err := d.fastProduct(rows, out, in, a, b, 0, matrix{Tensor: y, ld: out}, c.In[2]); done || err != nil {
+			return err
+		}
+	}
 	if err := d.product(rows, out, in, 1, a, b, 0, matrix{Tensor: y, ld: out}); err != nil {
 		return err
 	}

@@ -36,18 +36,17 @@ type Precision int
 const (
 	FP32 Precision = iota // no rounding: 1e-7
 	TF32                  // 11 bits: near 3e-4
-	BF16                  // 8 bits: near 2e-3
 )
 
-// String is fp32, tf32 or bf16.
-func (p Precision) String() string { return [...]string{"fp32", "tf32", "bf16"}[p] }
+// String is fp32 or tf32.
+func (p Precision) String() string { return [...]string{"fp32", "tf32"}[p] }
 
 // ParsePrecision reads the name of a precision.
 func ParsePrecision(name string) (Precision, error) {
-	for p := FP32; p <= BF16; p++ {
+	for p := FP32; p <= TF32; p++ {
 		if p.String() == name {
 			return p, nil
 		}
 	}
-	return 0, fmt.Errorf("precision %q: it is fp32, tf32 or bf16", name)
+	return 0, fmt.Errorf("precision %q: it is fp32 or tf32", name)
 }

@@ -241,8 +241,11 @@ func TestTrainingsEqualOnAllDevices(t *testing.T) {
 		for i, name := range optim.Names() {
 			t.Run(config.Type()+"/"+name, func(t *testing.T) {
 				s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: train.CrossEntropy,
-					Steps: 4, Batch: 3, Accumulate: 1 + i%2, Tokens: 40, Optimizer: name, ClipNorm: 0.5, Dropout: 0.1 * float64(i%3),
+					Steps: 4, Batch: 3, Accumulate: 1 + i%2, Tokens: 40, Optimizer: name, ClipNorm: 0.5,
 					GradientCheckpointing: i%4 == 3, Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-2}, Seed: 7, DType: "float64"}
+				if config.Type() == "gpt" { // others have no dropout
+					s.Dropout = 0.1 * float64(i%3)
+				}
 				card := record(t, openCard(t, alloc.Config{}), s)
 				cpu := device.NewCPU(alloc.Config{})
 				defer cpu.Close()

@@ -35,6 +35,7 @@ typedef Vec<real, 4> real4;
 // becomes zero.
 __device__ __forceinline__ void load_tile(real *to, const elem *from, i64 stride, int first, int n, int T) {
     if (HEAD % 4 == 0 && stride % 4 == 0 && (u64)from % (4 * sizeof(elem)) == 0) {
+#pragma unroll 4
         for (int i = threadIdx.x; i < n * (WIDE / 4); i += 128) {
             int r = i / (WIDE / 4), c = i % (WIDE / 4) * 4;
             real4 y = {};
@@ -52,6 +53,36 @@ __device__ __forceinline__ void load_tile(real *to, const elem *from, i64 stride
         to[r * STRIDE + c] = first + r < T && c < HEAD ? to_real(from[(i64)(first + r) * stride + c]) : (real)0;
     }
 }
+
+// fetch_tile is load_tile that need not be done before fetched() returns, so that
+// arithmetic goes on meanwhile, and no register holds what is on its way.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ __forceinline__ void fetch_tile(real *to, const elem *from, i64 stride, int first, int n, int T) {
+    if (sizeof(elem) != sizeof(real) || HEAD % 4 || stride % 4 || (u64)from % (4 * sizeof(elem))) {
+        load_tile(to, from, stride, first, n, T);
+        return;
+    }
+    const int each = 16 / sizeof(elem), pieces = WIDE / each; // of 16 bytes in a row
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n * pieces; i += 128) {
+        int r = i / pieces, c = i % pieces * each;
+        bool there = first + r < T && c < HEAD;
+        const elem *p = from + (there ? (i64)(first + r) * stride + c : 0);
+        u32 at = (u32)__cvta_generic_to_shared(to + r * STRIDE + c);
+        // Of the 16 bytes, as many as the last operand says are read, and the
+        // others become zero.
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(p), "r"(there ? 16 : 0) : "memory");
+    }
+}
+// Ends a group of fetches.
+__device__ __forceinline__ void fetch_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until all but the last N groups that this thread began are there.
+template <int N> __device__ __forceinline__ void fetched() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+#else
+#define fetch_tile load_tile
+__device__ __forceinline__ void fetch_group() {}
+template <int N> __device__ __forceinline__ void fetched() {}
+#endif
 
 // Writes the thread's part of a tile of ROWS positions, times f[i].
 __device__ __forceinline__ void store_tile(elem *to, i64 stride, int first, int T, real4 (&x)[RI][GROUPS],
@@ -161,7 +192,12 @@ extern "C" __global__ void __launch_bounds__(128)
     o += (i64)b * M * os + h * HEAD;
     lse += ((i64)b * H + h) * M;
 
-    load_tile(sq, q, qs, first, ROWS, M);
+    // k of the next tile comes while v of this one is used, and v while k is.
+    fetch_tile(sq, q, qs, first, ROWS, M);
+    fetch_tile(sk, k, ks, 0, COLS, N);
+    fetch_group();
+    fetch_tile(sv, v, vs, 0, COLS, N);
+    fetch_group();
     real4 acc[RI][GROUPS] = {};
     real top[RI], sum[RI], s[RI][CJ];
 #pragma unroll
@@ -171,9 +207,7 @@ extern "C" __global__ void __launch_bounds__(128)
     }
     int shift = N - M, end = first + ROWS + shift < N ? first + ROWS + shift : N;
     for (int n = 0; n < end; n += COLS) {
-        __syncthreads();
-        load_tile(sk, k, ks, n, COLS, N);
-        load_tile(sv, v, vs, n, COLS, N);
+        fetched<1>();
         __syncthreads();
         scores(s, sq, sk);
 #pragma unroll
@@ -202,7 +236,14 @@ extern "C" __global__ void __launch_bounds__(128)
                 for (int j = 0; j < 4; j++) acc[i][g].v[j] *= f;
         }
         stage(sp, s);
+        fetched<0>();
+        __syncthreads();
+        if (n + COLS < end) fetch_tile(sk, k, ks, n + COLS, COLS, N);
+        fetch_group();
         gather<RI, COLS>(acc, sp, sv);
+        __syncthreads();
+        if (n + COLS < end) fetch_tile(sv, v, vs, n + COLS, COLS, N);
+        fetch_group();
     }
     real f[RI];
 #pragma unroll
@@ -436,27 +477,31 @@ extern "C" __global__ void __launch_bounds__(128)
     dk += (i64)b * N * dks + kv * HEAD;
     dv += (i64)b * N * dvs + kv * HEAD;
 
-    load_tile(sk, k, ks, first, ROWS, N);
-    load_tile(sv, v, vs, first, ROWS, N);
+    int from = first > shift ? (first - shift) / COLS * COLS : 0; // queries before see none of these keys
+    auto fetch = [&](int h, int m) {
+        fetch_tile(sq, q + (i64)b * M * qs + h * HEAD, qs, m, COLS, M);
+        fetch_tile(sd, dout + (i64)b * M * dos + h * HEAD, dos, m, COLS, M);
+        fetch_group();
+        i64 row = ((i64)b * H + h) * M + m;
+        for (int i = threadIdx.x; i < COLS; i += 128) {
+            sl[i] = m + i < M ? lse[row + i] : (real)0;
+            se[i] = m + i < M ? delta[row + i] : (real)0;
+        }
+    };
+    fetch_tile(sk, k, ks, first, ROWS, N);
+    fetch_tile(sv, v, vs, first, ROWS, N);
+    fetch(kv * share, from);
     real one[RI], s[RI][CJ], dp[RI][CJ];
     real4 acck[RI][GROUPS] = {}, accv[RI][GROUPS] = {};
 #pragma unroll
     for (int i = 0; i < RI; i++) one[i] = 1;
     int *mine = 0, turn = 0; // a turn that is over but not yet published
     for (int h = kv * share; h < (kv + 1) * share; h++) {
-        const elem *qh = q + (i64)b * M * qs + h * HEAD, *dh = dout + (i64)b * M * dos + h * HEAD;
-        const real *lh = lse + ((i64)b * H + h) * M, *eh = delta + ((i64)b * H + h) * M;
         elem *to = dq + (i64)b * M * dqs + h * HEAD;
-        for (int m = first > shift ? (first - shift) / COLS * COLS : 0; m < M; m += COLS) {
+        for (int m = from; m < M; m += COLS) {
+            fetched<0>();
             __syncthreads();
             if (threadIdx.x == 0 && mine) *(volatile int *)mine = turn;
-            load_tile(sq, qh, qs, m, COLS, M);
-            load_tile(sd, dh, dos, m, COLS, M);
-            for (int i = threadIdx.x; i < COLS; i += 128) {
-                sl[i] = m + i < M ? lh[m + i] : (real)0;
-                se[i] = m + i < M ? eh[m + i] : (real)0;
-            }
-            __syncthreads();
             scores(s, sk, sq);
             scores(dp, sv, sd);
 #pragma unroll
@@ -480,6 +525,8 @@ extern "C" __global__ void __launch_bounds__(128)
             if (threadIdx.x == 0)
                 while (read_count(mine) != turn) {}
             __syncthreads();
+            if (m + COLS < M) fetch(h, m + COLS);
+            else if (h + 1 < (kv + 1) * share) fetch(h + 1, from);
             real4 accq[COLS / 16][GROUPS] = {};
             gather<COLS / 16, ROWS>(accq, st, sk);
 #pragma unroll
