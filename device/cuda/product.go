@@ -181,7 +181,9 @@ func (d *Device) tune(p *fastProduct, key productKey, c matrix, run func(int) er
 		}
 	}
 	if d.profile != nil {
-		fmt.Fprintf(d.profile.out, "product %v: algorithm %d of %d, %.1f us against %.1f\n", key, p.algorithm, p.algorithms, 1000*best, 1000*guess)
+		d.profile.tuned = true
+		fmt.Fprintf(d.profile.out, "product %d x %d x %d, transposed %v %v, bias %v: algorithm %d of %d, %.1f us against %.1f\n",
+			key.m, key.n, key.k, key.ta, key.tb, key.bias, p.algorithm, p.algorithms, 1000*best, 1000*guess)
 	}
 	return nil
 }
