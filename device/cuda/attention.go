@@ -53,7 +53,7 @@ type attentionTile struct{ rows, cols int }
 // statistics: whole tiles of positions for rows and for columns, and tiles of
 // scores, the first as it is and the second transposed.
 type attentionKernel struct {
-	name               string
+	file, name         string
 	rowTiles, colTiles int
 	scores             int
 	// tiles are tried in order: the first whose memory the card has. Wide heads
@@ -63,13 +63,13 @@ type attentionKernel struct {
 }
 
 var (
-	attentionForwardKernel = attentionKernel{"attention_forward", 1, 2, 1,
+	attentionForwardKernel = attentionKernel{"attention_forward", "attention_forward", 1, 2, 1,
 		[]attentionTile{{64, 64}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}}
-	attentionBackwardQKernel = attentionKernel{"attention_backward_q", 2, 2, 1,
+	attentionBackwardQKernel = attentionKernel{"attention_backward", "attention_backward_q", 2, 2, 1,
 		[]attentionTile{{64, 32}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}}
-	attentionBackwardKVKernel = attentionKernel{"attention_backward_kv", 2, 2, 1,
+	attentionBackwardKVKernel = attentionKernel{"attention_backward", "attention_backward_kv", 2, 2, 1,
 		[]attentionTile{{64, 32}, {64, 32}, {32, 32}, {16, 16}, {16, 8}}}
-	attentionBackwardKernel = attentionKernel{"attention_backward", 2, 2, 2,
+	attentionBackwardKernel = attentionKernel{"attention_shared", "attention_backward", 2, 2, 2,
 		[]attentionTile{{64, 32}, {32, 32}, {32, 32}, {16, 16}}}
 )
 
@@ -106,13 +106,10 @@ func (d *Device) attentionTile(k *attentionKernel, s *attentionShape, elem devic
 }
 
 // attentionFunction is a kernel compiled for a head size and a tile.
-func (d *Device) attentionFunction(name string, s *attentionShape, elem device.DType, t attentionTile, bytes int) (*function, error) {
-	key := kernelKey{file: "attention", name: name, elem: elem, head: s.size<<16 | t.rows<<8 | t.cols}
+func (d *Device) attentionFunction(file, name string, s *attentionShape, elem device.DType, t attentionTile, bytes int) (*function, error) {
+	key := kernelKey{file: file, name: name, elem: elem, head: s.size<<16 | t.rows<<8 | t.cols}
 	known := d.functions[key] != nil
 	defines := fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.size, t.rows, t.cols)
-	if elem != device.BFloat16 && t.cols >= 16 {
-		defines += " -DSHARED_PRODUCTS"
-	}
 	f, err := d.kernelWith(key, defines)
 	if err == nil && !known {
 		err = result(C.tidemark_allow_shared(d.ccontext(), f.c(), C.int(bytes)))
@@ -126,7 +123,7 @@ func (d *Device) attentionKernel(k *attentionKernel, s *attentionShape, elem dev
 	if err != nil {
 		return nil, t, 0, err
 	}
-	f, err := d.attentionFunction(k.name, s, elem, t, bytes)
+	f, err := d.attentionFunction(k.file, k.name, s, elem, t, bytes)
 	return f, t, bytes, err
 }
 
@@ -214,14 +211,14 @@ func (d *Device) attentionBackwardShared(q, k, v, o, dout, lse, delta, dq, dk, d
 	if counters.Addr == 0 || counters.Bytes() > d.workspace.Bytes() {
 		return false, nil
 	}
-	f, err := d.attentionFunction(attentionBackwardKernel.name, s, q.DType, t, bytes)
+	f, err := d.attentionFunction(attentionBackwardKernel.file, attentionBackwardKernel.name, s, q.DType, t, bytes)
 	if err != nil {
 		return false, err
 	}
 	if err := d.zero(counters); err != nil {
 		return false, err
 	}
-	g, err := d.attentionFunction("attention_delta", s, q.DType, t, bytes)
+	g, err := d.attentionFunction(attentionBackwardKernel.file, "attention_delta", s, q.DType, t, bytes)
 	if err != nil {
 		return false, err
 	}

@@ -29,7 +29,8 @@ type source struct {
 	defines string // for example "-DREAL=float", several separated by spaces
 }
 
-// text is the file after the common part.
+// text is the file after the common part, and after what files whose names have
+// the same first word share.
 func (s source) text() (string, error) {
 	common, err := fs.ReadFile(kernelFiles, "kernels/common.cuh")
 	if err != nil {
@@ -39,7 +40,12 @@ func (s source) text() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("no kernel file %q: %w", s.file, err)
 	}
-	return string(common) + "#line 1 \"" + s.file + ".cu\"\n" + string(body), nil
+	text := string(common)
+	family, _, _ := strings.Cut(s.file, "_")
+	if shared, err := fs.ReadFile(kernelFiles, "kernels/"+family+".cuh"); err == nil {
+		text += "#line 1 \"" + family + ".cuh\"\n" + string(shared)
+	}
+	return text + "#line 1 \"" + s.file + ".cu\"\n" + string(body), nil
 }
 
 // compile makes the machine code of a source for an architecture such as

@@ -26,17 +26,16 @@ func sources(t *testing.T) []source {
 		name := strings.TrimSuffix(path.Base(f), ".cu")
 		for _, types := range []string{"-DREAL=float -DELEM=float", "-DREAL=double -DELEM=double", "-DREAL=float -DELEM=bf16"} {
 			switch name {
-			case "attention":
+			case "attention_shared", "attention_forward", "attention_backward":
+				if name == "attention_shared" && strings.Contains(types, "bf16") {
+					continue // it sums up in memory
+				}
 				for _, n := range headSizes {
 					rows, cols := 64, 32
 					if n > 128 {
 						rows = 32
 					}
-					shared := ""
-					if !strings.Contains(types, "bf16") {
-						shared = " -DSHARED_PRODUCTS"
-					}
-					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d%s", types, n, rows, cols, shared)})
+					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d", types, n, rows, cols)})
 				}
 			case "cast":
 				for _, to := range []string{"float", "double", "bf16"} {
@@ -71,7 +70,7 @@ func TestCompileKernels(t *testing.T) {
 		for _, s := range sources(t) {
 			one, float := strings.Contains(s.defines, "HEAD=64 "), strings.Contains(s.defines, "ELEM=float")
 			switch {
-			case s.file != "attention":
+			case !strings.HasPrefix(s.file, "attention"):
 			case testing.Short() && !(one && float && a == 90):
 				continue
 			case !one && !(float && a == 90):

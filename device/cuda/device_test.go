@@ -84,8 +84,11 @@ func TestUnknownKernel(t *testing.T) {
 func TestLinear(t *testing.T) {
 	l := newLab(t)
 	for _, dt := range []device.DType{device.Float32, device.Float64} {
-		for layout := range int64(2) {
-			const rows, in, out = 45, 19, 7
+		for i := range int64(4) {
+			layout, rows, in, out := i%2, 45, 19, 7
+			if i >= 2 { // a sum over many rows, which is divided
+				rows, in, out = 2048, 24, 13
+			}
 			x, w, b, dy := l.random(rows*in), l.random(in*out), l.random(out), l.random(rows*out)
 			tx, tw, tb, tdy := l.tensor(dt, x), l.tensor(dt, w), l.tensor(dt, b), l.tensor(dt, dy)
 			at := func(o, i int) int {
@@ -107,13 +110,15 @@ func TestLinear(t *testing.T) {
 					}
 				}
 			}
-			ints := []int64{rows, in, out, layout}
+			ints := []int64{int64(rows), int64(in), int64(out), layout}
 			run := func(kernel string, result device.Tensor, add bool, operands ...device.Tensor) {
 				l.check(l.d.Run(&device.Call{Kernel: kernel, In: operands, Out: []device.Tensor{result}, Ints: ints, Accumulate: add}))
 			}
 			run("linear.forward", y, false, tx, tw, tb)
 			l.compare("y", y, wy)
-			l.check(l.d.SetWorkspace([]device.Tensor{l.empty(device.Uint8, 1<<20)}))
+			l.check(l.d.SetWorkspace([]device.Tensor{l.empty(device.Uint8, 1<<20), l.empty(device.Uint8, 1<<20)}))
+			run("linear.forward", y, false, tx, tw, tb)
+			l.compare("y with a workspace", y, wy)
 			for _, add := range []bool{false, true} {
 				run("linear.grad_input", dx, add, tdy, tw)
 				run("linear.grad_weight", dw, add, tdy, tx)

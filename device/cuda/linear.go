@@ -105,7 +105,10 @@ func rowParts(m, n, k int, room int64) int {
 // k is the number of rows, often far larger than m and n.
 func (d *Device) productOverRows(m, n, k int, a, b matrix, accumulate bool, dw device.Tensor) error {
 	partial := d.spare(dw.DType)
-	parts := rowParts(m, n, k, rowsIn(partial, m*n))
+	parts := 1
+	if partial.Addr != d.blasWorkspace.Addr { // cuBLAS may be using that
+		parts = rowParts(m, n, k, rowsIn(partial, m*n))
+	}
 	if parts == 1 || a.DType != dw.DType {
 		return d.product(m, n, k, 1, a, b, betaOf(accumulate), matrix{Tensor: dw, ld: n})
 	}
