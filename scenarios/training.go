@@ -203,18 +203,22 @@ func (r *trained) losses() []float64 {
 	return list
 }
 
-// farthest is the largest relative difference between losses of two trainings.
+// farthest is the largest difference between losses of two trainings, relative
+// to the largest loss: the mean of random logits, one of the losses, begins
+// near zero, where a relative difference of single losses says nothing.
 func farthest(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)
 	}
-	var most float64
+	var most, scale float64
 	for i := range a {
-		if d := math.Abs(a[i] - b[i]); d > 0 {
-			most = max(most, d/max(math.Abs(a[i]), math.Abs(b[i])))
-		}
+		most = max(most, math.Abs(a[i]-b[i]))
+		scale = max(scale, math.Abs(a[i]), math.Abs(b[i]))
 	}
-	return most
+	if most == 0 {
+		return 0
+	}
+	return most / scale
 }
 
 // phaseOf is the phase of the peak without a micro-batch's number.

@@ -120,7 +120,11 @@ func (s *Session) tag(l instrument.Label) alloc.Tag {
 func (s *Session) allocate(bytes int64, tag alloc.Tag, label instrument.Label) (*memory, error) {
 	b, err := s.dev.Allocator().Malloc(max(bytes, 1), 0, tag)
 	if err != nil {
-		return nil, &AllocationError{Bytes: bytes, Label: label, Err: err}
+		e := &AllocationError{Bytes: bytes, Label: label, Err: err}
+		if s.recorder != nil {
+			e.InUse = s.recorder.Usage().ByCategory
+		}
+		return nil, e
 	}
 	return &memory{block: b, refs: 1}, nil
 }
@@ -133,25 +137,6 @@ func (s *Session) release(m *memory) {
 		s.dev.Allocator().Free(m.block)
 	}
 }
-
-// AllocationError says for what memory could not be had.
-type AllocationError struct {
-	Bytes int64
-	Label instrument.Label
-	Err   error
-}
-
-// Error is one line.
-func (e *AllocationError) Error() string {
-	where := e.Label.Module
-	if where == "" {
-		where = "the model"
-	}
-	return fmt.Sprintf("allocating %d bytes for %s (%s, %v): %v", e.Bytes, where, e.Label.Op, e.Label.Category, e.Err)
-}
-
-// Unwrap is the allocator's error.
-func (e *AllocationError) Unwrap() error { return e.Err }
 
 // Value is a tensor that the session's user refers to, such as a batch.
 type Value struct {

@@ -1,0 +1,101 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+// AllocationError says for what memory could not be had, what was in use, and
+// what would need less.
+type AllocationError struct {
+	Bytes int64
+	Label instrument.Label
+	// InUse is what was allocated, by category; all zero without a recorder.
+	InUse instrument.ByCategory
+	Err   error
+}
+
+// Error is one line.
+func (e *AllocationError) Error() string {
+	where := e.Label.Module
+	if where == "" {
+		where = "the model"
+	}
+	line := fmt.Sprintf("allocating %d bytes for %s (%s, %v): %v", e.Bytes, where, e.Label.Op, e.Label.Category, e.Err)
+	if held := e.held(); held != "" {
+		line += "; in use: " + held
+	}
+	if a := e.Advice(); a != "" {
+		line += "; to need less: " + a
+	}
+	return line
+}
+
+// Unwrap is the allocator's error.
+func (e *AllocationError) Unwrap() error { return e.Err }
+
+// held lists the categories in use, the largest first.
+func (e *AllocationError) held() string {
+	var cs []instrument.Category
+	for _, c := range instrument.Categories() {
+		if e.InUse[c] > 0 {
+			cs = append(cs, c)
+		}
+	}
+	slices.SortStableFunc(cs, func(a, b instrument.Category) int {
+		switch {
+		case e.InUse[a] > e.InUse[b]:
+			return -1
+		case e.InUse[a] < e.InUse[b]:
+			return 1
+		}
+		return 0
+	})
+	var parts []string
+	for _, c := range cs {
+		parts = append(parts, fmt.Sprintf("%v %d", c, e.InUse[c]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// remedies say, by the category that holds most, what makes it smaller.
+var remedies = map[instrument.Category]string{
+	instrument.Activation:         "a smaller batch with gradient accumulation, shorter sequences, or gradient checkpointing",
+	instrument.Temporary:          "a smaller batch with gradient accumulation, or shorter sequences",
+	instrument.Input:              "a smaller batch",
+	instrument.OptimizerState:     "an optimizer with less state, such as adafactor or sgd",
+	instrument.OptimizerTemporary: "a fused optimizer, such as adamw-fused",
+	instrument.Gradient:           "a smaller model: gradients are as large as the parameters",
+	instrument.Parameter:          "a smaller model: the parameters alone are the most of it",
+}
+
+// Advice says what would need less memory, judged by what holds most of it; it
+// is empty where that is not known.
+func (e *AllocationError) Advice() string {
+	var most instrument.Category
+	for _, c := range instrument.Categories() {
+		if e.InUse[c] > e.InUse[most] {
+			most = c
+		}
+	}
+	var advice []string
+	var oom *alloc.OutOfMemoryError
+	if errors.As(e.Err, &oom) {
+		// Enough is reserved, but in pieces: fragmentation.
+		if free := oom.ReservedBytes - oom.AllocatedBytes; free >= e.Bytes {
+			advice = append(advice, "the allocator's expandable_segments:True, since free memory is in pieces")
+		}
+	}
+	if e.Label.Category == instrument.OptimizerTemporary {
+		most = instrument.OptimizerTemporary
+	}
+	if r := remedies[most]; r != "" && e.InUse[most] > 0 {
+		advice = append(advice, r)
+	}
+	return strings.Join(advice, "; or ")
+}
