@@ -79,3 +79,14 @@ func TestGoesOnAfterOutOfMemory(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFragmentationIsNamed looks at what is advised when enough is reserved
+// but in pieces, and when it is not.
+func TestFragmentationIsNamed(t *testing.T) {
+	for reserved, want := range map[int64]bool{100 + 50: true, 100 + 49: false} {
+		e := &train.AllocationError{Bytes: 50, Err: &alloc.OutOfMemoryError{AllocatedBytes: 100, ReservedBytes: reserved}}
+		if got := strings.Contains(e.Advice(), "expandable_segments"); got != want {
+			t.Errorf("50 bytes asked for, %d reserved of which 100 allocated: advice %q", reserved, e.Advice())
+		}
+	}
+}
