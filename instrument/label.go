@@ -52,6 +52,26 @@ type held struct {
 // Tag gives the number that stands for the label on an allocator's blocks.
 // Equal labels get equal numbers. It panics on a category that does not exist.
 func (r *Recorder) Tag(l Label) alloc.Tag {
+	// A step asks for labels in the order of the step before, and comparing two
+	// is several times cheaper than looking one up.
+	i := r.turn
+	r.turn++
+	if i < len(r.turns) && r.labels[r.turns[i]] == l {
+		return r.turns[i]
+	}
+	tag := r.find(l)
+	if i < len(r.turns) {
+		r.turns[i] = tag
+	} else if i < maxTurns {
+		r.turns = append(r.turns, tag)
+	}
+	return tag
+}
+
+// maxTurns bounds the tags of a step that are remembered.
+const maxTurns = 1 << 16
+
+func (r *Recorder) find(l Label) alloc.Tag {
 	if tag, ok := r.tags[l]; ok {
 		return tag
 	}

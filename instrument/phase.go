@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/tidemark-lab/tidemark/device"
 )
 
 // PhaseRecord is one phase of a run, measured by the protocol of
-// [Recorder.Phase].
+// [Recorder.Phase], or by that of [Recorder.QueuedPhase] if it is Queued.
 type PhaseRecord struct {
 	Name string
 	// Step is the number of the step in which the phase ran, or NoStep.
@@ -18,15 +20,20 @@ type PhaseRecord struct {
 	// the phase. Peak starts from Start; its two figures need not be
 	// simultaneous (see Usage).
 	Start, Peak, End Usage
-	// Seconds is nil when nothing was timed.
+	// Seconds is nil when nothing was timed. That of a queued phase is the
+	// device's time, from when it reached the phase's work until that was done.
 	Seconds *float64
+	// Queued says that nobody waited for the phase's work before what came
+	// after it.
+	Queued bool
 	// Error is why the phase failed, empty if it succeeded. What a failed
 	// phase measured is kept: an attempt that fails is an observation.
 	Error string
 	// FirstEvent and EndEvent are the positions of the phase's first event and
 	// of the first event after it.
 	FirstEvent, EndEvent int64
-	// Began and Ended are times since the recording began.
+	// Began and Ended are times since the recording began, by the host's clock:
+	// while the host did or queued the phase's work.
 	Began, Ended time.Duration
 	// Finished is false while the phase is running; Peak is then the peak so
 	// far and End is zero.
@@ -69,15 +76,74 @@ type Mark struct {
 // The error is that of sync or run, which the record keeps as text; a phase
 // whose first wait fails does not run.
 func (r *Recorder) Phase(name string, sync func() error, run func() error) (PhaseRecord, error) {
-	if sync == nil {
-		sync = func() error { return nil }
+	wait := func(what string) error {
+		if sync == nil {
+			return nil
+		}
+		if err := sync(); err != nil {
+			return fmt.Errorf("waiting for %s: %w", what, err)
+		}
+		return nil
 	}
-	err := sync()
-	if err != nil {
-		err = fmt.Errorf("waiting for earlier work: %w", err)
-	}
+	err := wait("earlier work")
+	i, err := r.phase(name, err, run, func() error { return wait("the phase's work") })
+	return r.phases[i], err
+}
 
-	i := r.beginPhase(name)
+// QueuedPhase is Phase for a device that works behind the host: it waits for
+// nothing, so that the host can go on queueing. The bytes are as exact, since
+// memory is handed out and taken back by the host, in the order of the queue.
+// The seconds are the device's own, which are there once the step has ended or
+// the phase is asked for; that waits for the phase's work, whose failure the
+// record then keeps as the phase's error.
+func (r *Recorder) QueuedPhase(name string, timer device.Timer, run func() error) error {
+	var timing device.Timing
+	var err error
+	if r.clock != nil {
+		timing, err = timer.StartTiming()
+	}
+	timed := false
+	i, err := r.phase(name, err, run, func() error {
+		if timing == nil {
+			return nil
+		}
+		err := timing.Stop()
+		timed = err == nil
+		return err
+	})
+	r.phases[i].Queued, r.phases[i].Seconds = true, nil
+	if timed {
+		r.queued = append(r.queued, queuedPhase{i, timing})
+	}
+	return err
+}
+
+// queuedPhase is a phase whose time was not asked for yet.
+type queuedPhase struct {
+	phase  int
+	timing device.Timing
+}
+
+// settle asks for the times of queued phases, waiting for their work.
+func (r *Recorder) settle() {
+	for _, q := range r.queued {
+		p := &r.phases[q.phase]
+		d, err := q.timing.Elapsed()
+		if err == nil {
+			s := d.Seconds()
+			p.Seconds = &s
+		} else if p.Error == "" {
+			p.Error = fmt.Sprintf("waiting for the phase's work: %v", err)
+		}
+	}
+	clear(r.queued)
+	r.queued = r.queued[:0]
+}
+
+// phase records run as a phase: err is why it cannot begin, and end is called
+// after run.
+func (r *Recorder) phase(name string, err error, run, end func() error) (i int, _ error) {
+	i = r.beginPhase(name)
 	// The deferred call keeps the nesting right if run panics.
 	defer func() {
 		if !r.phases[i].Finished {
@@ -87,17 +153,17 @@ func (r *Recorder) Phase(name string, sync func() error, run func() error) (Phas
 	if err == nil {
 		err = run()
 	}
-	// A failed run can have queued work too: it is waited for before the end is
-	// read, and its own error comes first.
-	if wait := sync(); wait != nil && err == nil {
-		err = fmt.Errorf("waiting for the phase's work: %w", wait)
+	// A failed run can have queued work too: its end is waited for or timed like
+	// any other, and its own error comes first.
+	if e := end(); err == nil {
+		err = e
 	}
 	if err != nil {
 		r.phases[i].Error = err.Error()
 		err = fmt.Errorf("phase %s: %w", name, err)
 	}
 	r.endPhase(i)
-	return r.phases[i], err
+	return i, err
 }
 
 func (r *Recorder) beginPhase(name string) int {
@@ -136,11 +202,14 @@ func (r *Recorder) Step(n int) {
 	if r.stopped {
 		return
 	}
+	r.turn = 0
 	r.steps = append(r.steps, StepRecord{Step: n, FirstEvent: r.ring.end, Began: r.time(), open: true})
 }
 
-// EndStep ends the present step; without one it does nothing.
+// EndStep ends the present step; without one it does nothing. It waits for the
+// work of queued phases.
 func (r *Recorder) EndStep() {
+	r.settle()
 	n := len(r.steps)
 	if n == 0 || !r.steps[n-1].open {
 		return
@@ -172,11 +241,17 @@ func (r *Recorder) Mark(name string) Mark {
 // Marks lists the marks in the order they were made.
 func (r *Recorder) Marks() []Mark { return slices.Clone(r.marks) }
 
-// Phases lists all phases in the order they began.
-func (r *Recorder) Phases() []PhaseRecord { return slices.Clone(r.phases) }
+// Phases lists all phases in the order they began. It waits for the work of
+// queued ones.
+func (r *Recorder) Phases() []PhaseRecord {
+	r.settle()
+	return slices.Clone(r.phases)
+}
 
-// Steps lists the steps in order, each with its phases.
+// Steps lists the steps in order, each with its phases. It waits for the work
+// of queued ones.
 func (r *Recorder) Steps() []StepRecord {
+	r.settle()
 	list := slices.Clone(r.steps)
 	for i := range list {
 		if list[i].open {

@@ -32,8 +32,10 @@ type Recorder struct {
 	clock func() time.Duration // nil without timing
 
 	tags   map[Label]alloc.Tag
-	labels []Label // by tag
-	held   []held  // by tag
+	labels []Label     // by tag
+	held   []held      // by tag
+	turns  []alloc.Tag // in the order in which a step asked for them
+	turn   int         // how many the present step has asked for
 
 	now               Usage
 	live              map[uint64]block
@@ -46,6 +48,7 @@ type Recorder struct {
 	epoch  uint64 // counts new allocated peaks
 	inside []int  // phases that run now, as indices in phases
 	phases []PhaseRecord
+	queued []queuedPhase // those whose time is not known yet
 	steps  []StepRecord
 	marks  []Mark
 }
@@ -57,10 +60,13 @@ type block struct {
 	tag   alloc.Tag
 }
 
-// freed is the block last asked to be freed, whose completion usually follows.
+// freed is the block last asked to be freed, whose completion usually follows
+// at once: at the event after, and as good as at the same time.
 type freed struct {
 	addr uint64
 	tag  alloc.Tag
+	next int64 // position of the event after
+	time time.Duration
 }
 
 // New makes a recorder that has seen nothing.
@@ -145,14 +151,21 @@ func (r *Recorder) observe(ev *alloc.Event) {
 	if r.stopped {
 		return
 	}
-	rec := record{time: r.time(), addr: ev.Addr, size: ev.Size, block: ev.BlockBytes,
+	rec := record{addr: ev.Addr, size: ev.Size, block: ev.BlockBytes,
 		stream: ev.Stream, tag: r.known(ev.Tag), action: ev.Action}
+	completes := ev.Action == alloc.FreeCompleted && r.freed.addr == ev.Addr
+	if completes && r.freed.next == r.ring.end {
+		rec.time = r.freed.time // reading the clock is the dearest part
+	} else {
+		rec.time = r.time()
+	}
 	switch ev.Action {
 	case alloc.Alloc:
-		if _, ok := r.live[ev.Addr]; ok {
+		blocks := len(r.live)
+		r.live[ev.Addr] = block{bytes: ev.BlockBytes, event: r.ring.end, tag: rec.tag}
+		if len(r.live) == blocks {
 			r.blame("event %d allocates the block at %#x, which is in use", r.ring.end, ev.Addr)
 		}
-		r.live[ev.Addr] = block{bytes: ev.BlockBytes, event: r.ring.end, tag: rec.tag}
 		r.change(rec.tag, ev.BlockBytes, 1)
 	case alloc.FreeRequested:
 		b, ok := r.live[ev.Addr]
@@ -163,10 +176,10 @@ func (r *Recorder) observe(ev *alloc.Event) {
 			r.blame("event %d frees the block at %#x, which is not in use", r.ring.end, ev.Addr)
 		}
 		rec.tag, rec.block = b.tag, b.bytes
-		r.freed = freed{ev.Addr, b.tag}
+		r.freed = freed{ev.Addr, b.tag, r.ring.end + 1, rec.time}
 		r.change(b.tag, -b.bytes, -1)
 	case alloc.FreeCompleted:
-		if r.freed.addr == ev.Addr {
+		if completes {
 			rec.tag = r.freed.tag
 		}
 	case alloc.SegmentAlloc, alloc.SegmentMap:
@@ -178,7 +191,7 @@ func (r *Recorder) observe(ev *alloc.Event) {
 		r.blame("at event %d (%v) the recorder counts %d allocated and %d reserved bytes, the allocator %d and %d",
 			r.ring.end, ev.Action, r.now.AllocatedBytes, r.now.ReservedBytes, ev.AllocatedBytes, ev.ReservedBytes)
 	}
-	r.ring.push(rec, r.held)
+	r.ring.push(&rec, r.held)
 	r.raisePeaks(rec.time)
 }
 
@@ -241,7 +254,7 @@ func (r *Recorder) Retag(addr uint64, tag alloc.Tag) error {
 	}
 	r.change(b.tag, -b.bytes, -1)
 	r.change(tag, b.bytes, 1)
-	r.ring.push(record{time: r.time(), addr: addr, size: int64(b.tag), block: b.bytes, tag: tag, action: retag}, r.held)
+	r.ring.push(&record{time: r.time(), addr: addr, size: int64(b.tag), block: b.bytes, tag: tag, action: retag}, r.held)
 	b.tag = tag
 	r.live[addr] = b
 	return nil
@@ -255,6 +268,16 @@ type Block struct {
 	// Event is the position of the event that allocated the block, -1 if it
 	// was in use before the recording began.
 	Event int64
+}
+
+// LabelAt is the label of the block in use that starts at addr; ok is false
+// when none does.
+func (r *Recorder) LabelAt(addr uint64) (l Label, ok bool) {
+	b, ok := r.live[addr]
+	if !ok {
+		return Label{}, false
+	}
+	return r.labels[b.tag], true
 }
 
 // Live lists the blocks in use now by address.

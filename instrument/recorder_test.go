@@ -304,6 +304,9 @@ func TestRetag(t *testing.T) {
 	if live := r.Live(); len(live) != 1 || live[0] != (Block{addr, 1024, gradient, 1}) {
 		t.Errorf("live %+v", live)
 	}
+	if l, ok := r.LabelAt(addr); !ok || l != (Label{Category: Gradient, Op: "add"}) {
+		t.Errorf("label %+v, %v", l, ok)
+	}
 	// The allocator still says the old tag when it frees.
 	f.free(addr, 1000, temporary)
 	if u := r.Usage(); u != (Usage{}) {
@@ -311,6 +314,9 @@ func TestRetag(t *testing.T) {
 	}
 	if err := r.Retag(addr, gradient); err == nil {
 		t.Error("a freed block was retagged")
+	}
+	if l, ok := r.LabelAt(addr); ok {
+		t.Errorf("a freed block has label %+v", l)
 	}
 	var retags int
 	for ev := range r.Events() {
@@ -379,11 +385,52 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
+// TestTagsOutOfTurn asks for labels in another order than the step before.
+func TestTagsOutOfTurn(t *testing.T) {
+	r := New(Options{NoTiming: true})
+	rng := rand.New(rand.NewPCG(1, 2))
+	known := map[Label]alloc.Tag{{}: untagged}
+	for step := range 50 {
+		r.Step(step)
+		for i := range 40 {
+			l := Label{Category: Category(i % NumCategories), Module: fmt.Sprint(i)}
+			if rng.IntN(10) == 0 {
+				l = Label{Module: fmt.Sprint(rng.IntN(3)), Op: "another"}
+			}
+			tag := r.Tag(l)
+			if want, ok := known[l]; ok && tag != want || !ok && int(tag) != len(known) || r.Label(tag) != l {
+				t.Fatalf("step %d: tag %d for %+v, of %d", step, tag, l, len(known))
+			}
+			known[l] = tag
+			if rng.IntN(50) == 0 {
+				break
+			}
+		}
+	}
+}
+
 func BenchmarkTag(b *testing.B) {
-	r := New(Options{})
-	l := Label{Activation, "model.layers.11.mlp", "linear", Caller{File: "nn/linear.go", Line: 40}}
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Tag(l)
+	for _, turns := range []bool{true, false} {
+		b.Run(fmt.Sprintf("turns=%v", turns), func(b *testing.B) {
+			r := New(Options{NoTiming: true})
+			var labels []Label
+			for i := range 300 {
+				labels = append(labels, Label{Category(i % NumCategories), fmt.Sprintf("model.layers.%d.mlp", i/4),
+					fmt.Sprint("linear.", i%4), Caller{"train/trainer.go", 300 + i%3, "train.(*Trainer).microBatch"}})
+				r.Tag(labels[i])
+			}
+			r.turns = nil
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if i == 0 && turns {
+					r.turn = 0 // as Step has it
+				}
+				r.Tag(labels[i])
+				if i++; i == len(labels) {
+					i = 0
+				}
+			}
+		})
 	}
 }

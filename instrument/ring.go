@@ -49,6 +49,7 @@ type ring struct {
 	limit  int64
 	begin  int64 // number of the oldest record kept
 	end    int64 // number of the next record
+	place  int64 // of the next record: end % limit, without the division
 	chunks [][]record
 	base   Usage // before record number begin
 }
@@ -58,15 +59,19 @@ func (g *ring) at(i int64) *record {
 	return &g.chunks[place/chunk][place%chunk]
 }
 
-func (g *ring) push(rec record, held []held) {
+func (g *ring) push(rec *record, held []held) {
 	if g.end-g.begin == g.limit {
-		g.at(g.begin).apply(&g.base, held)
+		// The oldest record lies where the next one goes.
+		g.chunks[g.place/chunk][g.place%chunk].apply(&g.base, held)
 		g.begin++
-	} else if kept := g.end; kept%chunk == 0 {
-		g.chunks = append(g.chunks, make([]record, min(chunk, g.limit-kept)))
+	} else if g.place%chunk == 0 {
+		g.chunks = append(g.chunks, make([]record, min(chunk, g.limit-g.place)))
 	}
-	*g.at(g.end) = rec
+	g.chunks[g.place/chunk][g.place%chunk] = *rec
 	g.end++
+	if g.place++; g.place == g.limit {
+		g.place = 0
+	}
 }
 
 // Event is an entry of the timeline: an event of the allocator, or a block's

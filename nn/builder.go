@@ -26,6 +26,15 @@ type Options struct {
 	// weights of DType, as PyTorch's autocast does. It is for the eager
 	// composition on devices that only predict.
 	Autocast bool
+	// Mixed stores activations in bfloat16 over parameters of float32, in the
+	// fused composition: matrix products take bfloat16 and sum in float32, and
+	// normalisations, losses and the gradients of parameters are computed in
+	// float32.
+	Mixed bool
+	// PadHead lets the head of a language model have columns of padding in
+	// mixed precision, where its outputs are not a multiple of what matrix
+	// units read at once: see Output.Columns. It is for those who look at that.
+	PadHead bool
 }
 
 // Composition is how layers are made of operations.
@@ -82,6 +91,17 @@ func (c Call) Elements() int64 {
 	var n int64
 	for _, o := range c.Output.Nodes {
 		n += int64(o.Shape().TotalSize())
+	}
+	return n
+}
+
+// Bytes is the size of the call's output, all nodes added.
+func (c Call) Bytes() int64 {
+	var n int64
+	for _, o := range c.Output.Nodes {
+		if s, err := op.SpecOf(o); err == nil { // a module's output always is of a known type
+			n += s.Bytes()
+		}
 	}
 	return n
 }

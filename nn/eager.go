@@ -14,6 +14,8 @@ import (
 
 func (b *Builder) eager() bool { return b.options.Composition == Eager }
 
+func (b *Builder) mixed() bool { return b.options.Mixed && !b.eager() }
+
 // autocast converts an operand of a matrix product under autocast. A weight is
 // converted once in a forward pass.
 func (b *Builder) autocast(x *gorgonia.Node) (*gorgonia.Node, error) {
@@ -54,6 +56,15 @@ func (b *Builder) KeepCache() { b.caching = true }
 // linear is a Linear or Conv1D of either composition.
 func (b *Builder) linear(x, w, bias *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 	if !b.eager() {
+		if b.mixed() {
+			var err error
+			if x, err = op.ToBFloat16(x); err != nil {
+				return nil, err
+			}
+			if w, err = op.ToBFloat16(w); err != nil {
+				return nil, err
+			}
+		}
 		if conv1d {
 			return op.Conv1D(x, w, bias)
 		}

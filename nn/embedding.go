@@ -3,6 +3,7 @@ package nn
 import (
 	"gorgonia.org/gorgonia"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
@@ -10,12 +11,21 @@ import (
 type Embedding struct {
 	Count, Width int
 	Weight       *Parameter // (Count, Width)
+	wide         bool       // results are float32 in mixed precision too
 }
 
 // NewEmbedding makes an Embedding whose rows begin normal with standard
 // deviation std.
 func NewEmbedding(count, width int, std float64) *Embedding {
-	return &Embedding{count, width, &Parameter{Shape: []int{count, width}, Init: Init{"normal", std}}}
+	return &Embedding{Count: count, Width: width, Weight: &Parameter{Shape: []int{count, width}, Init: Init{"normal", std}}}
+}
+
+// newPositions makes an Embedding of positions, which is added to that of tokens
+// and so need not be rounded.
+func newPositions(count, width int, std float64) *Embedding {
+	e := NewEmbedding(count, width, std)
+	e.wide = true
+	return e
 }
 
 // Type is "Embedding".
@@ -37,6 +47,9 @@ func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	lookUp := op.Embedding
 	if b.eager() {
 		lookUp = op.EagerEmbedding
+	}
+	if b.mixed() && !e.wide {
+		lookUp = func(ids, w *gorgonia.Node) (*gorgonia.Node, error) { return op.EmbeddingAs(ids, w, device.BFloat16) }
 	}
 	y, err := lookUp(ids, w)
 	if err != nil {

@@ -37,11 +37,12 @@ func NewGPT(c GPTConfig) *GPT {
 	g := &GPT{
 		Config: c,
 		wte:    NewEmbedding(c.Vocabulary, c.Width, 0.02),
-		wpe:    NewEmbedding(c.Context, c.Width, 0.02),
+		wpe:    newPositions(c.Context, c.Width, 0.02),
 		drop:   &Dropout{c.Dropout},
 		lnf:    NewLayerNorm(c.Width, gptEpsilon),
 		head:   normalLinear(c.Width, c.Vocabulary, false, 0.02),
 	}
+	g.head.head = true
 	for range c.Layers {
 		g.blocks = append(g.blocks, newGPTBlock(c))
 	}

@@ -24,7 +24,7 @@ func NewGPT2(c GPT2Config) Module {
 	m := &gpt2Model{
 		config: c,
 		wte:    NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
-		wpe:    NewEmbedding(c.Context, c.Width, c.InitRange),
+		wpe:    newPositions(c.Context, c.Width, c.InitRange),
 		drop:   &Dropout{c.EmbeddingDropout},
 		lnf:    NewLayerNorm(c.Width, c.Epsilon),
 	}
@@ -32,6 +32,7 @@ func NewGPT2(c GPT2Config) Module {
 		m.h = append(m.h, newGPT2Block(c))
 	}
 	head := normalLinear(c.Width, c.Vocabulary, false, c.InitRange)
+	head.head = true
 	if c.Tied {
 		head.Weight = m.wte.Weight
 	}

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
 // Linear is y = x·Wᵀ + b, with W (Out, In).
@@ -11,6 +13,7 @@ type Linear struct {
 	In, Out int
 	Weight  *Parameter
 	Bias    *Parameter // nil without bias
+	head    bool       // its outputs are logits, which can be padded
 }
 
 // NewLinear makes a Linear that begins as PyTorch's does: weight and bias
@@ -49,9 +52,40 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 			return Output{}, err
 		}
 	}
+	if n := paddedWidth(l.Out); b.mixed() && b.options.PadHead && l.head && bias == nil && n > l.Out {
+		y, err := b.paddedLinear(x, w, n)
+		if err != nil {
+			return Output{}, err
+		}
+		return Output{Nodes: []*gorgonia.Node{y}, Columns: l.Out}, nil
+	}
 	y, err := b.linear(x, w, bias, false)
 	if err != nil {
 		return Output{}, err
 	}
 	return Tensor(y), nil
+}
+
+// paddedWidth is a number of columns that rows of bfloat16 with so many and more
+// begin where matrix units read: every 16 bytes, and every 128 where that adds
+// little.
+func paddedWidth(n int) int {
+	multiple := 8
+	if n >= 1024 {
+		multiple = 64
+	}
+	return (n + multiple - 1) / multiple * multiple
+}
+
+// paddedLinear is Linear without bias with columns of zeros, columns in all.
+func (b *Builder) paddedLinear(x, w *gorgonia.Node, columns int) (*gorgonia.Node, error) {
+	kept := w.Shape()[0]
+	x, err := op.ToBFloat16(x)
+	if err != nil {
+		return nil, err
+	}
+	if w, err = op.ToBFloat16Rows(w, columns); err != nil {
+		return nil, err
+	}
+	return op.PaddedLinear(x, w, kept)
 }

@@ -33,6 +33,7 @@ func NewLlama(c LlamaConfig) Module {
 		m.layers = append(m.layers, newLlamaLayer(c))
 	}
 	head := normalLinear(c.Width, c.Vocabulary, false, c.InitRange)
+	head.head = true
 	if c.Tied {
 		head.Weight = m.embed.Weight
 	}
@@ -78,7 +79,7 @@ func (l *causalLM) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		return Output{}, err
 	}
 	b.Hold(b.cached...)
-	return Record(out.One()), nil
+	return Output{Nodes: out.Nodes, Form: FormRecord, Columns: out.Columns}, nil
 }
 
 // llamaModel is transformers' LlamaModel or Qwen2Model.

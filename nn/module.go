@@ -145,6 +145,9 @@ func join(path, name string) string {
 type Output struct {
 	Nodes []*gorgonia.Node
 	Form  Form
+	// Columns is how many elements of the last dimension count, the others
+	// being padding; 0 means all of them.
+	Columns int
 }
 
 // Form is the way in which the module of the same name in PyTorch returns its

@@ -24,7 +24,8 @@ func accumulationScenario() Scenario {
 			Flag{Name: "micro", Default: []int{64, 16, 4}, Small: []int{16, 4, 1}, Usage: "rows of a micro-batch; each must divide the rows of a step"},
 			Flag{Name: "steps", Default: 3, Usage: "training steps of each"},
 			optimizerFlag(), workspaceFlag()),
-		Run: runAccumulation,
+		Mixed: true,
+		Run:   runAccumulation,
 	}
 }
 

@@ -32,7 +32,8 @@ func cachingScenario() Scenario {
 			Flag{Name: "block-bytes", Default: int64(64 << 20), Usage: "size of the block whose allocation is timed"},
 			Flag{Name: "repeats", Default: 200, Usage: "allocations that are timed"},
 			optimizerFlag(), workspaceFlag()),
-		Run: runCaching,
+		Mixed: true,
+		Run:   runCaching,
 	}
 }
 

@@ -26,7 +26,8 @@ func checkpointingScenario() Scenario {
 			Flag{Name: "batches", Default: []int{16, 4}, Small: []int{16, 4}, Usage: "rows of a batch"},
 			Flag{Name: "steps", Default: 3, Usage: "training steps of each"},
 			optimizerFlag(), workspaceFlag()),
-		Run: runCheckpointing,
+		Mixed: true,
+		Run:   runCheckpointing,
 	}
 }
 

@@ -110,6 +110,8 @@ func Format(v any) string {
 
 // Values are the values of a scenario's flags.
 type Values struct {
+	// Mixed has the models train in mixed precision (train.Settings.Mixed).
+	Mixed bool
 	all   map[string]any
 	given map[string]bool
 }
@@ -117,7 +119,7 @@ type Values struct {
 // Resolve parses the values that were given, by name of the flag, and fills in
 // the defaults for a kind of device.
 func (s Scenario) Resolve(kind string, given map[string]string) (Values, error) {
-	v := Values{map[string]any{}, map[string]bool{}}
+	v := Values{all: map[string]any{}, given: map[string]bool{}}
 	for _, f := range s.Flags {
 		v.all[f.Name] = f.DefaultOn(kind)
 		text, ok := given[f.Name]

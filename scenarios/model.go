@@ -39,12 +39,13 @@ type chosenModel struct {
 	Config  nn.Config
 	Tokens  int // 0 for dense nets
 	Context int
+	Mixed   bool
 }
 
 // model is the model that modelFlags choose.
 func (v Values) model() (chosenModel, error) {
 	file, preset := v.text("config"), v.text("preset")
-	m := chosenModel{Name: preset}
+	m := chosenModel{Name: preset, Mixed: v.Mixed}
 	var err error
 	switch {
 	case file != "" && v.Given("preset"):
@@ -97,7 +98,7 @@ func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps in
 	}
 	s := train.Settings{Model: m.Config, Data: train.DataSettings{Kind: kind}, Loss: loss, Steps: steps, Batch: batch,
 		Accumulate: 1, Tokens: m.Tokens, Optimizer: optimizer, Schedule: optim.Schedule{LR: lr}, Seed: 1,
-		DType: device.Float32.String()}
+		DType: device.Float32.String(), Mixed: m.Mixed}
 	return s, s.Validate()
 }
 

@@ -26,7 +26,8 @@ func optimizersScenario() Scenario {
 			Flag{Name: "batch", Default: 2, Usage: "rows of a batch"},
 			Flag{Name: "steps", Default: 3, Usage: "training steps with each"},
 			workspaceFlag()),
-		Run: runOptimizers,
+		Mixed: true,
+		Run:   runOptimizers,
 	}
 }
 

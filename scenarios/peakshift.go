@@ -23,7 +23,8 @@ func peakShiftScenario() Scenario {
 			Flag{Name: "steps", Default: 3, Usage: "training steps at each batch size"},
 			Flag{Name: "table", Default: 64, Usage: "compare the formula at every batch size from 1 to this; 0 for none"},
 			optimizerFlag(), workspaceFlag()),
-		Run: runPeakShift,
+		Mixed: true,
+		Run:   runPeakShift,
 	}
 }
 

@@ -16,9 +16,8 @@ const similar = 0.01
 // nearMaximum is how far below their maximum activations may be at the loss.
 const nearMaximum = 0.25
 
-// hookBytes is what the tutorial calls activations: the outputs of all modules
-// in float32.
-func hookBytes(r *trained) int64 { return outputElements(r.plan) * elementBytes }
+// hookBytes is what the tutorial calls activations: the outputs of all modules.
+func hookBytes(r *trained) int64 { return outputBytes(r.plan) }
 
 // peakShiftChecks compares a training with what the tutorial says of it. All
 // bytes are those asked for, which is what formulas speak of; the allocator

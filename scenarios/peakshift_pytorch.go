@@ -37,7 +37,7 @@ const pytorchTolerance = 0.005
 
 // comparePyTorch compares the trainings that PyTorch's figures are of.
 func comparePyTorch(c checker, p *prose, results *PeakShiftResults, set PeakShiftSettings, runs []*trained) error {
-	if set.Preset != pytorchQwenPreset || set.model.Tokens != pytorchQwenTokens || set.Optimizer != pytorchQwenOptimizer {
+	if set.model.Mixed || set.Preset != pytorchQwenPreset || set.model.Tokens != pytorchQwenTokens || set.Optimizer != pytorchQwenOptimizer {
 		return nil
 	}
 	for _, r := range runs {

@@ -17,23 +17,37 @@ type AllocationError struct {
 	Label instrument.Label
 	// InUse is what was allocated, by category; all zero without a recorder.
 	InUse instrument.ByCategory
-	Err   error
+	// Pinned are the nearly empty segments, the largest first, where enough was
+	// reserved and free for the request but in pieces; else nil.
+	Pinned []PinnedSegment
+	// Expandable says that the allocator's segments are expandable; it is only
+	// set where memory is in pieces.
+	Expandable bool
+	Err        error
 }
 
 // Error is one line.
 func (e *AllocationError) Error() string {
-	where := e.Label.Module
-	if where == "" {
-		where = "the model"
-	}
-	line := fmt.Sprintf("allocating %d bytes for %s (%s, %v): %v", e.Bytes, where, e.Label.Op, e.Label.Category, e.Err)
+	line := fmt.Sprintf("allocating %d bytes for %s: %v", e.Bytes, describeLabel(e.Label), e.Err)
 	if held := e.held(); held != "" {
 		line += "; in use: " + held
+	}
+	if pinned := describePinned(e.Pinned); pinned != "" {
+		line += "; " + pinned
 	}
 	if a := e.Advice(); a != "" {
 		line += "; to need less: " + a
 	}
 	return line
+}
+
+// describeLabel names a module, its operation and the category.
+func describeLabel(l instrument.Label) string {
+	where := l.Module
+	if where == "" {
+		where = "the model"
+	}
+	return fmt.Sprintf("%s (%s, %v)", where, l.Op, l.Category)
 }
 
 // Unwrap is the allocator's error.
@@ -84,12 +98,8 @@ func (e *AllocationError) Advice() string {
 		}
 	}
 	var advice []string
-	var oom *alloc.OutOfMemoryError
-	if errors.As(e.Err, &oom) {
-		// Enough is reserved, but in pieces: fragmentation.
-		if free := oom.ReservedBytes - oom.AllocatedBytes; free >= e.Bytes {
-			advice = append(advice, "the allocator's expandable_segments:True, since free memory is in pieces")
-		}
+	if e.fragmented() && !e.Expandable {
+		advice = append(advice, "the allocator's expandable_segments:True, since free memory is in pieces")
 	}
 	if e.Label.Category == instrument.OptimizerTemporary {
 		most = instrument.OptimizerTemporary
@@ -98,4 +108,10 @@ func (e *AllocationError) Advice() string {
 		advice = append(advice, r)
 	}
 	return strings.Join(advice, "; or ")
+}
+
+// fragmented says that enough is reserved and free, but in pieces.
+func (e *AllocationError) fragmented() bool {
+	var oom *alloc.OutOfMemoryError
+	return errors.As(e.Err, &oom) && oom.ReservedBytes-oom.AllocatedBytes >= e.Bytes
 }

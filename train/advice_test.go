@@ -88,5 +88,8 @@ func TestFragmentationIsNamed(t *testing.T) {
 		if got := strings.Contains(e.Advice(), "expandable_segments"); got != want {
 			t.Errorf("50 bytes asked for, %d reserved of which 100 allocated: advice %q", reserved, e.Advice())
 		}
+		if e.Expandable = true; strings.Contains(e.Advice(), "expandable_segments") {
+			t.Errorf("expandable segments are there already: advice %q", e.Advice())
+		}
 	}
 }

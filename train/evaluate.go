@@ -6,7 +6,6 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/data"
-	"github.com/tidemark-lab/tidemark/nn"
 )
 
 // evaluation is a model's graph without gradients and without dropout.
@@ -34,11 +33,11 @@ func (t *Trainer) Evaluate(src data.Source, batches int) (Evaluation, error) {
 		return Evaluation{}, fmt.Errorf("evaluation: the meta device computes nothing; use cpu or cuda")
 	}
 	if t.evaluate == nil {
-		dt, err := t.Settings.dtype()
+		o, err := t.Settings.options()
 		if err != nil {
 			return Evaluation{}, err
 		}
-		g, err := BuildGraph(t.model, t.shape(), CrossEntropy, nn.Options{DType: dt})
+		g, err := BuildGraph(t.model, t.shape(), CrossEntropy, o)
 		if err != nil {
 			return Evaluation{}, err
 		}
@@ -99,9 +98,10 @@ func (t *Trainer) evaluateBatch(batch *data.Batch, e *Evaluation) error {
 	if err != nil {
 		return err
 	}
-	classes := len(logits) / len(batch.Targets)
+	columns := len(logits) / len(batch.Targets)
 	for i, target := range batch.Targets {
-		if target != data.Ignore && argmax(logits[i*classes:(i+1)*classes]) == int(target) {
+		row := logits[i*columns:][:t.evaluate.graph.Columns]
+		if target != data.Ignore && argmax(row) == int(target) {
 			e.Accuracy++
 		}
 	}

@@ -122,11 +122,11 @@ func (g *Generator) plan(length int) (*generation, error) {
 	if p, ok := g.plans[length]; ok {
 		return p, nil
 	}
-	dt, err := g.t.Settings.dtype()
+	o, err := g.t.Settings.options()
 	if err != nil {
 		return nil, err
 	}
-	b := nn.NewBuilder(g.t.model, nn.Options{DType: dt})
+	b := nn.NewBuilder(g.t.model, o)
 	spec := device.Spec{DType: device.Int32, Shape: []int{1, length}}
 	out, err := b.Run(b.Input("batch", spec))
 	if err != nil {

@@ -36,6 +36,8 @@ type BatchShape struct {
 type Graph struct {
 	Builder *nn.Builder
 	Output  *gorgonia.Node // logits
+	// Columns is how many of the logits of a row count; the others are padding.
+	Columns int
 	Loss    *gorgonia.Node // scalar
 	// Specs are those of the plan's inputs: the batch, then the targets unless
 	// the loss has none.
@@ -44,6 +46,7 @@ type Graph struct {
 
 // BuildGraph calls a model on a batch's shape and puts a loss on its output.
 func BuildGraph(model nn.Module, shape BatchShape, loss Loss, o nn.Options) (*Graph, error) {
+	o.PadHead = loss == CrossEntropy
 	b := nn.NewBuilder(model, o)
 	return buildOn(b, shape, loss)
 }
@@ -78,12 +81,15 @@ func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Output = out.One()
+	g.Output, g.Columns = out.One(), out.Columns
+	if g.Columns == 0 {
+		g.Columns = g.Output.Shape()[len(g.Output.Shape())-1]
+	}
 	switch {
 	case b.Options().Composition == nn.Eager && (loss == CrossEntropy || loss == MeanOutput):
 		g.Loss, err = eagerLoss(b, g.Output, y)
 	case loss == CrossEntropy:
-		g.Loss, err = op.CrossEntropy(g.Output, y, ignoreIndex)
+		g.Loss, err = op.CrossEntropyOf(g.Output, y, g.Columns, ignoreIndex)
 	case loss == MeanOutput:
 		g.Loss, err = op.Mean(g.Output)
 	default:

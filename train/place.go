@@ -325,12 +325,20 @@ func (c *compiler) label() {
 			switch {
 			case st.gradient >= 0:
 				category = instrument.Gradient
+			case p.roundsParameter(s):
+				// A copy of a weight for the product that follows, each time anew.
 			case st.saved, st.held, s.recomputed && p.readByBackward(k, i):
 				category = instrument.Activation
 			}
 			st.label = instrument.Label{Category: category, Module: s.module, Op: s.d.Kernel}
 		}
 	}
+}
+
+// roundsParameter reports whether a step makes a parameter's copy in another
+// element type.
+func (p *Plan) roundsParameter(s step) bool {
+	return s.d.Kernel == "cast" && p.storages[p.values[s.in[0]].storage].kind == parameter
 }
 
 // readByBackward reports whether a recomputed storage is read by a step of

@@ -15,8 +15,9 @@ import (
 // Precision is the element types of a training.
 type Precision string
 
-// The precisions: everything float32; bfloat16 autocast over float32 weights;
-// everything bfloat16.
+// The precisions: everything float32; bfloat16 over float32 weights, by autocast
+// in the eager composition and with all activations in bfloat16 in the fused
+// one (nn.Options.Mixed); everything bfloat16.
 const (
 	FP32 Precision = "fp32"
 	AMP  Precision = "amp"
@@ -156,8 +157,8 @@ func Prepare(w Workload) (*Prepared, error) {
 	}
 	if w.Composition == nn.Fused {
 		w.Profile = Profile{}
-		if w.Precision != FP32 {
-			return nil, fmt.Errorf("precision %s: the fused composition computes in fp32 only; %s is predicted for eager", w.Precision, w.Precision)
+		if w.Precision == BF16 {
+			return nil, fmt.Errorf("precision %s: the fused composition keeps parameters in float32; it has %s and %s", w.Precision, FP32, AMP)
 		}
 	}
 	if _, err := optim.New(w.Optimizer, w.OptimizerOptions); err != nil {
@@ -174,7 +175,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true}
 	switch w.Precision {
 	case AMP:
-		o.Autocast = true
+		o.Autocast, o.Mixed = w.Composition == nn.Eager, w.Composition == nn.Fused
 	case BF16:
 		o.DType = device.BFloat16
 	}

@@ -34,6 +34,8 @@ func (s *Session) Floats(t device.Tensor) ([]float64, error) {
 			v[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
 		case device.Float64:
 			v[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+		case device.BFloat16:
+			v[i] = float64(device.BFloat(binary.LittleEndian.Uint16(b[2*i:])).Float32())
 		default:
 			return nil, fmt.Errorf("reading %v as floating-point numbers", t.Spec)
 		}

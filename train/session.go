@@ -124,6 +124,10 @@ func (s *Session) allocate(bytes int64, tag alloc.Tag, label instrument.Label) (
 		if s.recorder != nil {
 			e.InUse = s.recorder.Usage().ByCategory
 		}
+		if a := s.dev.Allocator(); e.fragmented() {
+			e.Expandable = a.Config().ExpandableSegments
+			e.Pinned = pinnedSegments(a.Segments(), s.recorder)
+		}
 		return nil, e
 	}
 	return &memory{block: b, refs: 1}, nil

@@ -35,6 +35,11 @@ type Settings struct {
 	EvaluateEvery   int    `json:"evaluate_every,omitempty"`
 	EvaluateBatches int    `json:"evaluate_batches,omitempty"`
 	DType           string `json:"dtype"`
+	// Mixed is mixed precision: activations are stored and matrices multiplied
+	// in bfloat16, over parameters of DType, which must be float32. Sums,
+	// statistics, losses, gradients of parameters and optimizer state are
+	// float32 too. See nn.Options.Mixed.
+	Mixed bool `json:"mixed_bf16,omitempty"`
 }
 
 // Validate finds what cannot be trained.
@@ -61,13 +66,21 @@ func (s *Settings) Validate() error {
 	if !(s.Dropout >= 0 && s.Dropout < 1) {
 		return fmt.Errorf("dropout %v: it must be from 0 up to, but not including, 1", s.Dropout)
 	}
-	if _, err := s.dtype(); err != nil {
-		return err
+	dt, err := s.dtype()
+	if err == nil && s.Mixed && dt != device.Float32 {
+		err = fmt.Errorf("dtype %v with mixed precision: bfloat16 activations go with parameters of float32", dt)
 	}
-	return nil
+	return err
 }
 
-// dtype is the element type of parameters and activations.
+// options are the builder's for a graph of the model that is not trained.
+func (s *Settings) options() (nn.Options, error) {
+	dt, err := s.dtype()
+	return nn.Options{DType: dt, Mixed: s.Mixed}, err
+}
+
+// dtype is the element type of parameters and, but for mixed precision, of
+// activations.
 func (s *Settings) dtype() (device.DType, error) {
 	for _, d := range []device.DType{device.Float32, device.Float64} {
 		if s.DType == d.String() {

@@ -24,12 +24,17 @@ type Trainer struct {
 	optimizer optim.Optimizer
 	step      int
 	evaluate  *evaluation
-	staging   []byte // a batch on its way to the device
+	staging   []byte       // a batch on its way to the device
+	timer     device.Timer // nil to wait in every phase
 }
 
 // TrainerOptions configure a Trainer beyond what decides its results.
 type TrainerOptions struct {
 	Session SessionOptions
+	// WaitPhases has the phases of a recorded step measured one by one, each
+	// after all earlier work, on every device. Otherwise a device that can time
+	// queued work (see device.Timer) does so, and is not waited for.
+	WaitPhases bool
 }
 
 // NewTrainer allocates a model and gives it its initial values. recorder may be
@@ -38,10 +43,11 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	dt, err := s.dtype()
+	build, err := s.options()
 	if err != nil {
 		return nil, err
 	}
+	build.GradientCheckpointing, build.Training = s.GradientCheckpointing, true
 	model, err := nn.New(s.Model)
 	if err != nil {
 		return nil, err
@@ -51,8 +57,10 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 	}
 	o.Session.Seed = s.Seed
 	t := &Trainer{Settings: s, model: model, session: NewSession(dev, recorder, o.Session)}
-	if t.graph, err = BuildGraph(model, t.shape(), s.Loss, nn.Options{
-		DType: dt, GradientCheckpointing: s.GradientCheckpointing, Training: true}); err != nil {
+	if timer, ok := dev.(device.Timer); ok && !o.WaitPhases {
+		t.timer = timer
+	}
+	if t.graph, err = BuildGraph(model, t.shape(), s.Loss, build); err != nil {
 		return nil, err
 	}
 	if t.plan, err = t.graph.Compile(); err != nil {
@@ -61,7 +69,7 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 	if t.optimizer, err = optim.New(s.Optimizer, s.OptimizerOptions); err != nil {
 		return nil, err
 	}
-	if err := t.session.Measure("model", func() error { return t.session.Materialize(model, dt) }); err != nil {
+	if err := t.session.Measure("model", func() error { return t.session.Materialize(model, build.DType) }); err != nil {
 		t.session.Close()
 		return nil, err
 	}
@@ -151,7 +159,7 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 		}
 	}
 	if t.Settings.ClipNorm > 0 {
-		err := s.Measure("clip", func() error {
+		err := t.phase("clip", func() error {
 			norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), t.Settings.ClipNorm)
 			if err == nil && t.computes() {
 				stats.GradientNorm = &norm
@@ -162,10 +170,10 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 			return stats, err
 		}
 	}
-	if err := s.Measure("optim", func() error { return s.Step(t.optimizer, stats.LearningRate) }); err != nil {
+	if err := t.phase("optim", func() error { return s.Step(t.optimizer, stats.LearningRate) }); err != nil {
 		return stats, err
 	}
-	if err := s.Measure("zero", func() error { s.ZeroGrad(); return nil }); err != nil {
+	if err := t.phase("zero", func() error { s.ZeroGrad(); return nil }); err != nil {
 		return stats, err
 	}
 	if t.computes() {
@@ -192,6 +200,14 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 	memory := s.dev.Allocator().Stats()
 	stats.AllocatedBytes, stats.ReservedBytes = memory.Allocated.Peak, memory.Reserved.Peak
 	return stats, nil
+}
+
+// phase runs f as a phase of a step.
+func (t *Trainer) phase(name string, f func() error) error {
+	if r := t.session.recorder; r != nil && t.timer != nil {
+		return r.QueuedPhase(name, t.timer, f)
+	}
+	return t.session.Measure(name, f)
 }
 
 func (t *Trainer) computes() bool { return t.session.dev.Info().Kind != "meta" }
@@ -223,13 +239,13 @@ func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*Result, 
 		return nil, err
 	}
 	var r *Result
-	if err := s.Measure(name("forward"), func() (err error) {
+	if err := t.phase(name("forward"), func() (err error) {
 		r, err = s.Forward(t.plan, inputs...)
 		return err
 	}); err != nil {
 		return r, err
 	}
-	return r, s.Measure(name("backward"), func() error {
+	return r, t.phase(name("backward"), func() error {
 		seed, err := s.seedGradient(r, 1/float64(t.Settings.Accumulate))
 		if err != nil {
 			return err

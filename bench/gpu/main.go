@@ -49,7 +49,7 @@ type measured struct {
 
 func main() {
 	names := flag.String("workloads", "gpt-char,gpt-char-2,gpt2s,qwen,qwen-2", "names in workloads.json, with commas")
-	precision := flag.String("precision", "fp32", "fp32 or tf32: what matrix products round their operands to")
+	precision := flag.String("precision", "fp32", "fp32; tf32: products of float32 matrices round their operands; bf16: mixed precision")
 	profile := flag.Bool("profile", false, "print the time of each kind of call, after two steps of each workload")
 	flag.Parse()
 	if err := run(strings.Split(*names, ","), *precision, *profile); err != nil {
@@ -63,9 +63,12 @@ func run(names []string, precision string, profile bool) error {
 	if err := json.Unmarshal(workloadsJSON, &workloads); err != nil {
 		return fmt.Errorf("workloads.json: %w", err)
 	}
-	p, err := cuda.ParsePrecision(precision)
-	if err != nil {
-		return err
+	mixed, p := precision == "bf16", cuda.FP32
+	if !mixed {
+		var err error
+		if p, err = cuda.ParsePrecision(precision); err != nil {
+			return err
+		}
 	}
 	for _, name := range names {
 		w, ok := workloads[name]
@@ -78,7 +81,7 @@ func run(names []string, precision string, profile bool) error {
 			o.Profile = os.Stderr
 			fmt.Fprintf(os.Stderr, "\n%s, %s\n", name, precision)
 		}
-		m, err := measure(w, o)
+		m, err := measure(w, mixed, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -93,8 +96,8 @@ func run(names []string, precision string, profile bool) error {
 const warmUp = 3
 
 // measure runs a workload's steps, first without and then with a recorder.
-func measure(w workload, o cuda.Options) (m measured, err error) {
-	plain, err := steps(w, o, nil)
+func measure(w workload, mixed bool, o cuda.Options) (m measured, err error) {
+	plain, err := steps(w, mixed, o, nil)
 	if err != nil {
 		return m, err
 	}
@@ -104,7 +107,7 @@ func measure(w workload, o cuda.Options) (m measured, err error) {
 		return m, nil
 	}
 	r := instrument.New(instrument.Options{})
-	recorded, err := steps(w, o, r)
+	recorded, err := steps(w, mixed, o, r)
 	if err != nil {
 		return m, err
 	}
@@ -126,7 +129,7 @@ type timing struct {
 	loss                     float64
 }
 
-func steps(w workload, o cuda.Options, r *instrument.Recorder) (t timing, err error) {
+func steps(w workload, mixed bool, o cuda.Options, r *instrument.Recorder) (t timing, err error) {
 	dev, err := cuda.Open(0, o)
 	if err != nil {
 		return t, err
@@ -141,7 +144,7 @@ func steps(w workload, o cuda.Options, r *instrument.Recorder) (t timing, err er
 	}
 	s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: w.Loss, Steps: w.Steps + warmUp,
 		Batch: w.Batch, Accumulate: 1, Tokens: w.Tokens, Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-4},
-		Seed: 1, DType: "float32"}
+		Seed: 1, DType: "float32", Mixed: mixed}
 	trainer, err := train.NewTrainer(dev, r, s, train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
 	if err != nil {
 		return t, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -23,7 +24,8 @@ type scenarioSummary struct {
 	Error    string   `json:"error,omitempty"`
 }
 
-// runAll runs every scenario with its default settings, each into a folder of
+// runAll runs every scenario, in mixed precision every one that is done in it,
+// with its default settings, each into a folder of
 // its own, with a line for each. One that fails does not stop the others.
 func runAll(c *cli.Context) error {
 	dev, err := chooseDevice(c)
@@ -31,7 +33,11 @@ func runAll(c *cli.Context) error {
 		return err
 	}
 	var folders []folder
-	for _, s := range scenarios.All() {
+	all := scenarios.All()
+	if dev.mixed() {
+		all = slices.DeleteFunc(all, func(s scenarios.Scenario) bool { return !s.Mixed })
+	}
+	for _, s := range all {
 		out := ""
 		if c.String("out") != "" {
 			out = filepath.Join(c.String("out"), s.Name)
@@ -44,7 +50,7 @@ func runAll(c *cli.Context) error {
 	}
 	var summaries []scenarioSummary
 	var failures, errored int
-	for i, s := range scenarios.All() {
+	for i, s := range all {
 		x, err := runOne(c, dev, s, folders[i])
 		if err != nil {
 			if c.Context.Err() != nil || errors.Is(err, device.ErrAbsent) {
@@ -82,10 +88,11 @@ func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scena
 	if err != nil {
 		return x, err
 	}
+	values.Mixed = dev.mixed()
 	o, err := s.Run(c.Context, scenarios.Options{Open: dev.with, Alloc: dev.config, DeviceKind: dev.kind, Values: values,
 		Progress: progressTo(c.App.ErrWriter, dev.kind)})
 	if o != nil && len(o.Report.Runs) > 0 {
-		o.Report.Tidemark = version
+		o.Report.Tidemark, o.Report.Precision = version, dev.precision
 		_, saveErr := saveAll(dir, c.Bool("force"), o)
 		if saveErr == nil {
 			x.Folder = dir.path

@@ -19,7 +19,16 @@ type chosen struct {
 	// opens the device with others.
 	config alloc.Config
 	with   func(alloc.Config) (device.Device, error)
+	// precision is fp32, tf32 or bf16.
+	precision string
 }
+
+// mixed says that training is to be in mixed precision.
+func (c chosen) mixed() bool { return c.precision == mixedPrecision }
+
+// mixedPrecision is the value of --precision for bfloat16 activations over
+// float32 weights; the others are the GPU's own.
+const mixedPrecision = "bf16"
 
 // open opens the device with the settings that the command line gave.
 func (c chosen) open() (device.Device, error) { return c.with(c.config) }
@@ -28,7 +37,7 @@ func deviceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "device", Value: "auto", Usage: "meta, cpu, cuda, cuda:N, or auto: cuda when there is a GPU, else meta"},
 		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
-		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "what a GPU's products of float32 matrices round their operands to: fp32 (nothing) or tf32 (11 bits)"},
+		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "fp32; tf32: a GPU's products of float32 matrices round their operands to 11 bits; bf16: mixed precision, activations and products in bfloat16 over float32 weights"},
 		&cli.Int64Flag{Name: "limit-bytes", Usage: "most bytes that the allocator may reserve; 0 for no limit"},
 	}
 }
@@ -42,11 +51,21 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 	if config.LimitBytes = c.Int64("limit-bytes"); config.LimitBytes < 0 {
 		return chosen{}, fmt.Errorf("--limit-bytes %d: it must not be negative", config.LimitBytes)
 	}
+	chosen, err := chooseKind(c, config)
+	chosen.precision = c.String("precision")
+	return chosen, err
+}
+
+// chooseKind reads --device and --precision.
+func chooseKind(c *cli.Context, config alloc.Config) (chosen, error) {
 	meta := func(c alloc.Config) (device.Device, error) { return device.NewMeta(c), nil }
 	name := c.String("device")
-	precision, err := cuda.ParsePrecision(c.String("precision"))
-	if err != nil {
-		return chosen{}, fmt.Errorf("--%w", err)
+	precision := cuda.FP32
+	if p := c.String("precision"); p != mixedPrecision {
+		var err error
+		if precision, err = cuda.ParsePrecision(p); err != nil {
+			return chosen{}, fmt.Errorf("--precision %q: it is fp32, tf32 or bf16", p)
+		}
 	}
 	if precision != cuda.FP32 && (name == "meta" || name == "cpu") {
 		return chosen{}, fmt.Errorf("--precision %v: only a GPU has it; the device %s computes in the type of its tensors", precision, name)
@@ -57,19 +76,19 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 			if precision != cuda.FP32 {
 				return chosen{}, fmt.Errorf("--precision %v: only a GPU has it: %w", precision, err)
 			}
-			return chosen{"meta", "auto chose meta, because " + err.Error(), config, meta}, nil
+			return chosen{kind: "meta", note: "auto chose meta, because " + err.Error(), config: config, with: meta}, nil
 		}
-		return chosen{"cuda", "auto chose the first GPU", config, func(c alloc.Config) (device.Device, error) { return openCUDA(0, c, precision) }}, nil
+		return chosen{kind: "cuda", note: "auto chose the first GPU", config: config, with: func(c alloc.Config) (device.Device, error) { return openCUDA(0, c, precision) }}, nil
 	case name == "meta":
-		return chosen{"meta", "", config, meta}, nil
+		return chosen{kind: "meta", config: config, with: meta}, nil
 	case name == "cpu":
-		return chosen{"cpu", "", config, func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}, nil
+		return chosen{kind: "cpu", config: config, with: func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}, nil
 	case name == "cuda", strings.HasPrefix(name, "cuda:"):
 		n, err := cardNumber(name)
 		if err != nil {
 			return chosen{}, err
 		}
-		return chosen{"cuda", "", config, func(c alloc.Config) (device.Device, error) { return openCUDA(n, c, precision) }}, nil
+		return chosen{kind: "cuda", config: config, with: func(c alloc.Config) (device.Device, error) { return openCUDA(n, c, precision) }}, nil
 	}
 	return chosen{}, fmt.Errorf("unknown device %q: there is auto, meta, cpu, cuda and cuda:N", name)
 }

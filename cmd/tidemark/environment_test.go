@@ -22,7 +22,8 @@ func TestEnvironmentWithoutGPU(t *testing.T) {
 		{"environment --device cuda:-1", exitError, "the number of a GPU"},
 		{"environment all", exitError, "takes no arguments"},
 		{"run linear --device meta --precision tf32", exitError, "only a GPU has it"},
-		{"run linear --device cuda --precision bf16", exitError, "it is fp32 or tf32"},
+		{"run linear --device cuda --precision fp16", exitError, "it is fp32, tf32 or bf16"},
+		{"run linear --device meta --precision bf16", exitError, "peak-shift have it"},
 		{"run linear --device cuda", exitNoDevice, "-tags gpu"},
 	} {
 		var out, errors bytes.Buffer

@@ -43,7 +43,7 @@ func TestEstimateRefuses(t *testing.T) {
 		{"--preset gpt2 --profile tpu", "h200"},
 		{"--preset gpt2 --optimizer lion", "lion"},
 		{"--preset gpt2 --limit-gib -1", "--limit-gib"},
-		{"--preset gpt2 --composition fused --precision amp", "fp32"},
+		{"--preset gpt2 --composition fused --precision bf16", "fp32 and amp"},
 		{"--preset gpt2 --card abacus", "abacus"},
 		{"--preset mlp-digits --seq 4", "dense net"},
 	} {

@@ -37,7 +37,11 @@ func loadTrained(c *cli.Context) (*train.Trainer, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := train.Resume(d, nil, from, nil, train.TrainerOptions{})
+	t, err := train.Resume(d, nil, from, func(s *train.Settings) {
+		if c.IsSet("precision") {
+			s.Mixed = dev.mixed()
+		}
+	}, train.TrainerOptions{})
 	if err != nil {
 		d.Close()
 		return nil, nil, err

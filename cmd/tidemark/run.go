@@ -101,9 +101,24 @@ func scenarioOptions(c *cli.Context, dev chosen, s scenarios.Scenario) (scenario
 			given[f.Name] = fmt.Sprint(int64(cuda.WorkspaceBytes))
 		}
 	}
+	if dev.mixed() && !s.Mixed {
+		return scenarios.Options{}, fmt.Errorf("--precision %s: %s is an experiment in float32; %s have it", mixedPrecision, s.Name, mixedScenarios())
+	}
 	values, err := s.Resolve(dev.kind, given)
+	values.Mixed = dev.mixed()
 	return scenarios.Options{Open: dev.with, Alloc: dev.config, DeviceKind: dev.kind, Values: values,
 		Progress: progressTo(c.App.ErrWriter, dev.kind)}, err
+}
+
+// mixedScenarios names those that mixed precision is for.
+func mixedScenarios() string {
+	var names []string
+	for _, s := range scenarios.All() {
+		if s.Mixed {
+			names = append(names, s.Name)
+		}
+	}
+	return joinNames(names)
 }
 
 func runScenario(c *cli.Context, s scenarios.Scenario) error {
@@ -131,7 +146,7 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 		}
 		return runErr
 	}
-	outcome.Report.Tidemark = version
+	outcome.Report.Tidemark, outcome.Report.Precision = version, dev.precision
 	files, err := saveAll(dir, c.Bool("force"), outcome)
 	if err != nil {
 		return errors.Join(runErr, err)

@@ -284,11 +284,18 @@ func newTraining(c *cli.Context, dev chosen) (*training, error) {
 		if settings, err = train.ReadSettings(resume); err != nil {
 			return nil, err
 		}
+		if c.IsSet("precision") && settings.Mixed != dev.mixed() {
+			return nil, errors.New("--resume: the saved training goes on in its own precision; leave --precision out")
+		}
 		if err = movedText(c, &settings); err != nil {
 			return nil, err
 		}
 	default:
 		if settings, err = settingsOf(c); err != nil {
+			return nil, err
+		}
+		settings.Mixed = dev.mixed()
+		if err := settings.Validate(); err != nil {
 			return nil, err
 		}
 		if j.save != "" && train.HasSave(j.save) && !c.Bool("force") {
@@ -417,7 +424,7 @@ func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 		basis = report.Calculated
 	}
 	info := d.Info()
-	r := &report.Report{Tidemark: version, Scenario: "train", Settings: j.trainer.Settings,
+	r := &report.Report{Tidemark: version, Scenario: "train", Precision: j.precision(), Settings: j.trainer.Settings,
 		Device: report.Device{Kind: info.Kind, Name: info.Name, Driver: info.Driver, MemoryBytes: info.MemoryBytes}}
 	run := report.NewRun("train", nn.Count(j.trainer.Model()), basis, j.recorder)
 	if w := c.Int64("workspace-bytes"); w > 0 && j.dev.kind != "cuda" {
@@ -428,6 +435,14 @@ func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 	a := d.Allocator()
 	return &scenarios.Outcome{Report: r, Recordings: []scenarios.Recording{{Name: "train", Recorder: j.recorder,
 		Segments: a.Segments(), Config: a.Config()}}}
+}
+
+// precision is that of --precision, or of the saved training that goes on.
+func (j *training) precision() string {
+	if j.trainer.Settings.Mixed {
+		return mixedPrecision
+	}
+	return j.dev.precision
 }
 
 func describeTraining(w io.Writer, j *training) {

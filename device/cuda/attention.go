@@ -135,6 +135,9 @@ func (d *Device) attentionForward(q, k, v, o, lse device.Tensor, s attentionShap
 		return err
 	}
 	s.strides()
+	if d.tensorCores(&s, q, k, v, o) {
+		return d.mmaForward(q, k, v, o, lse, &s)
+	}
 	f, t, bytes, err := d.attentionKernel(&attentionForwardKernel, &s, q.DType)
 	if err != nil {
 		return err
@@ -172,6 +175,9 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 		return fmt.Errorf("attention's gradient needs scratch memory for %d elements", n)
 	}
 	s.strides()
+	if d.tensorCores(&s, q, k, v, o, dout, dq, dk, dv) {
+		return d.mmaBackward(q, k, v, o, dout, lse, delta, dq, dk, dv, &s)
+	}
 	if shared, err := d.attentionBackwardShared(q, k, v, o, dout, lse, delta, dq, dk, dv, &s); shared || err != nil {
 		return err
 	}
@@ -249,7 +255,7 @@ func attentionForwardCall(d *Device, c *device.Call) error {
 }
 
 func attentionBackwardCall(d *Device, c *device.Call) error {
-	return d.attentionBackward(c.In[0], c.In[1], c.In[2], c.In[3], c.In[4], c.In[5], callScratch(c, c.Out[0].DType),
+	return d.attentionBackward(c.In[0], c.In[1], c.In[2], c.In[3], c.In[4], c.In[5], callScratch(c, c.In[5].DType),
 		c.Out[0], c.Out[1], c.Out[2], attentionOf(c))
 }
 
@@ -274,5 +280,5 @@ func attentionPackedBackwardCall(d *Device, c *device.Call) error {
 	s := attentionOf(c)
 	q, k, v := s.packed(c.In[0])
 	dq, dk, dv := s.packed(c.Out[0])
-	return d.attentionBackward(q, k, v, c.In[1], c.In[2], c.In[3], callScratch(c, c.Out[0].DType), dq, dk, dv, s)
+	return d.attentionBackward(q, k, v, c.In[1], c.In[2], c.In[3], callScratch(c, c.In[3].DType), dq, dk, dv, s)
 }

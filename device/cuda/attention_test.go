@@ -111,28 +111,29 @@ func TestAttention(t *testing.T) {
 // TestAttentionPacked reads q, k and v out of one packed tensor and writes their
 // gradients into another.
 func TestAttentionPacked(t *testing.T) {
-	l := newLab(t)
-	const batch, time, heads, size, c = 2, 35, 3, 16, 48
-	s := attentionShape{batch: batch, queries: time, keys: time, heads: heads, kvHeads: heads, size: size, scale: 0.25,
-		qStride: 3 * c, kStride: 3 * c, vStride: 3 * c}
-	x, dout := l.random(batch*time*3*c), l.random(batch*time*c)
-	tx, td := l.tensor(device.Float32, x), l.tensor(device.Float32, dout)
-	dx, o := l.empty(device.Float32, len(x)), l.empty(device.Float32, len(dout))
-	lse, delta := l.empty(device.Float32, batch*heads*time), l.empty(device.Float32, batch*heads*time)
-	call := device.Call{Kernel: "attention_packed.forward", In: []device.Tensor{tx}, Out: []device.Tensor{o, lse},
-		Ints: []int64{batch, time, time, heads, heads, size}, Floats: []float64{s.scale}}
-	l.check(l.d.Run(&call))
-	call.Kernel, call.In, call.Out, call.Scratch = "attention_packed.backward", []device.Tensor{tx, o, td, lse}, []device.Tensor{dx}, delta
-	l.check(l.d.Run(&call))
-	wo, _, dq, dk, dv := attentionReference(x, x[c:], x[2*c:], dout, s)
-	l.compare("o", o, wo)
-	want := make([]float64, len(x))
-	copy(want, dq)
-	for i, g := range dk {
-		want[c+i] += g
-	}
-	for i, g := range dv {
-		want[2*c+i] += g
-	}
-	l.compareWithin("gradient", dx, want, 1e-5)
+	forTypes(t, newLab(t), func(l *lab, elem, real device.DType) {
+		const batch, time, heads, size, c = 2, 35, 3, 16, 48
+		s := attentionShape{batch: batch, queries: time, keys: time, heads: heads, kvHeads: heads, size: size, scale: 0.25,
+			qStride: 3 * c, kStride: 3 * c, vStride: 3 * c}
+		x, dout := l.random(batch*time*3*c), l.random(batch*time*c)
+		tx, td := l.tensor(elem, x), l.tensor(elem, dout)
+		dx, o := l.empty(elem, len(x)), l.empty(elem, len(dout))
+		lse, delta := l.empty(real, batch*heads*time), l.empty(real, batch*heads*time)
+		call := device.Call{Kernel: "attention_packed.forward", In: []device.Tensor{tx}, Out: []device.Tensor{o, lse},
+			Ints: []int64{batch, time, time, heads, heads, size}, Floats: []float64{s.scale}}
+		l.check(l.d.Run(&call))
+		call.Kernel, call.In, call.Out, call.Scratch = "attention_packed.backward", []device.Tensor{tx, o, td, lse}, []device.Tensor{dx}, delta
+		l.check(l.d.Run(&call))
+		wo, _, dq, dk, dv := attentionReference(x, x[c:], x[2*c:], dout, s)
+		l.compare("o", o, wo)
+		want := make([]float64, len(x))
+		copy(want, dq)
+		for i, g := range dk {
+			want[c+i] += g
+		}
+		for i, g := range dv {
+			want[2*c+i] += g
+		}
+		l.compareWithin("gradient", dx, want, max(1e-5, 2*tolerances[elem]))
+	})
 }

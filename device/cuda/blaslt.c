@@ -69,22 +69,22 @@ void tidemark_load_blaslt(void *library) {
 	}
 }
 
-int tidemark_product_create(CUcontext context, void *handle, int precision, int ta, int tb, int m, int n, int k,
-                            int64_t lda, int64_t ldb, int64_t ldc, int bias, size_t workspace_bytes, unsigned alignment,
-                            struct tidemark_product **product, int *algorithms) {
+int tidemark_product_create(CUcontext context, void *handle, int precision, int type, int type_c, int ta, int tb, int m,
+                            int n, int k, int64_t lda, int64_t ldb, int64_t ldc, int bias, size_t workspace_bytes,
+                            unsigned alignment, struct tidemark_product **product, int *algorithms) {
 	if (!lt.matmul || tidemark_bind(context) != CUDA_SUCCESS) return NOT_INITIALIZED;
 	struct tidemark_product *p = calloc(1, sizeof *p);
 	if (!p) return NOT_INITIALIZED;
 	void *preference = NULL;
 	// cuBLAS is column-major: it computes cᵀ = op(b)ᵀ · op(a)ᵀ.
 	int32_t first = tb, second = ta, epilogue = EPILOGUE_BIAS;
-	int r = lt.desc_create(&p->desc, precision == 1 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F, REAL_32F);
+	int r = lt.desc_create(&p->desc, precision == 1 && type == REAL_32F ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F, REAL_32F);
 	if (!r) r = lt.desc_set(p->desc, DESC_TRANSA, &first, sizeof first);
 	if (!r) r = lt.desc_set(p->desc, DESC_TRANSB, &second, sizeof second);
 	if (!r && bias) r = lt.desc_set(p->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
-	if (!r) r = lt.layout_create(&p->b, REAL_32F, tb ? k : n, tb ? n : k, ldb);
-	if (!r) r = lt.layout_create(&p->a, REAL_32F, ta ? m : k, ta ? k : m, lda);
-	if (!r) r = lt.layout_create(&p->c, REAL_32F, n, m, ldc);
+	if (!r) r = lt.layout_create(&p->b, type, tb ? k : n, tb ? n : k, ldb);
+	if (!r) r = lt.layout_create(&p->a, type, ta ? m : k, ta ? k : m, lda);
+	if (!r) r = lt.layout_create(&p->c, type_c, n, m, ldc);
 	if (!r) r = lt.preference_create(&preference);
 	if (!r) r = lt.preference_set(preference, PREFERENCE_WORKSPACE, &workspace_bytes, sizeof workspace_bytes);
 	uint32_t bytes = alignment;

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,6 +38,22 @@ func sources(t *testing.T) []source {
 					}
 					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d", types, n, rows, cols)})
 				}
+			case "mma_forward", "mma_backward_q", "mma_backward_kv":
+				if !strings.Contains(types, "bf16") {
+					continue
+				}
+				k := mmaKernelOf(t, name)
+				for _, n := range headSizes {
+					list := k.small
+					if n > 64 {
+						list = k.large
+					}
+					for _, tile := range list {
+						if n%16 == 0 && n <= mmaHead {
+							out = append(out, source{name, types + " " + tile.defines(n)})
+						}
+					}
+				}
 			case "cast":
 				for _, to := range []string{"float", "double", "bf16"} {
 					out = append(out, source{name, types + " -DFROM=" + strings.Fields(types)[1][len("-DELEM="):] + " -DTO=" + to})
@@ -49,12 +66,34 @@ func sources(t *testing.T) []source {
 	return out
 }
 
+// mmaKernelOf is the attention kernel on tensor cores in a file.
+func mmaKernelOf(t *testing.T, file string) *mmaKernel {
+	t.Helper()
+	for _, k := range mmaKernels {
+		if k.file == file {
+			return k
+		}
+	}
+	t.Fatalf("no launcher for the kernel file %s", file)
+	return nil
+}
+
 // TestCompileKernels compiles every kernel for old and new architectures. It
 // needs NVRTC but no card. Attention takes seconds for each size of heads: every
 // size is compiled for one architecture and type, one size for the others. Short
-// mode takes one size for one architecture, and fewer architectures.
+// mode takes one size for two architectures, and fewer architectures. Where
+// TIDEMARK_NVRTC gives a version, NVRTC must be there and of that version.
 func TestCompileKernels(t *testing.T) {
+	want := os.Getenv("TIDEMARK_NVRTC")
+	if want != "" {
+		nvrtcLibrary.names = slices.DeleteFunc(slices.Clone(nvrtcLibrary.names), func(n libraryName) bool {
+			return !strings.HasPrefix(want, fmt.Sprint(n.major, "."))
+		})
+	}
 	version, err := nvrtcVersion()
+	if want != "" && version != want {
+		t.Fatalf("NVRTC %s was found (%v), and %s is wanted", version, err, want)
+	}
 	if err != nil {
 		t.Skip(err)
 	}
@@ -69,9 +108,14 @@ func TestCompileKernels(t *testing.T) {
 		}
 		for _, s := range sources(t) {
 			one, float := strings.Contains(s.defines, "HEAD=64 "), strings.Contains(s.defines, "ELEM=float")
+			mma := strings.HasPrefix(s.file, "mma")
 			switch {
+			case mma && a < 80:
+				continue // these need the tensor cores of 8.0
+			case mma && !(one || a == 90 && !testing.Short()):
+				continue
 			case !strings.HasPrefix(s.file, "attention"):
-			case testing.Short() && !(one && float && a == 90):
+			case testing.Short() && !(one && float && (a == 70 || a == 90)):
 				continue
 			case !one && !(float && a == 90):
 				continue

@@ -25,5 +25,5 @@ func TestConformance(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	conformance.Run(t, d, device.Float32, device.Float64)
+	conformance.Run(t, d, device.Float32, device.Float64, device.BFloat16)
 }

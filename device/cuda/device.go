@@ -35,6 +35,7 @@ type Device struct {
 	backing       *backing
 	allocator     *alloc.Allocator
 	transfers     transfers
+	timings       timings
 	blas          unsafe.Pointer
 	workspace     device.Tensor // for kernels
 	blasWorkspace device.Tensor
@@ -248,7 +249,7 @@ func (d *Device) Close() error {
 		if d.stream != (cu.Stream{}) {
 			errs = append(errs, d.stream.Synchronize())
 		}
-		errs = append(errs, d.closeBLAS(), d.transfers.close())
+		errs = append(errs, d.closeBLAS(), d.transfers.close(), d.timings.close())
 		for _, m := range d.modules {
 			errs = append(errs, m.Unload())
 		}

@@ -148,7 +148,7 @@ CUresult tidemark_unmap(CUcontext context, uint64_t address, size_t bytes) {
 
 CUresult tidemark_uuid(int device, unsigned char uuid[16]) {
 	CUuuid u;
-	CUresult r = cuDeviceGetUuid(&u, device);
+	CUresult r = cuDeviceGetUuid_v2(&u, device); // knows parts of cards too; of CUDA 11.4
 	if (r == CUDA_SUCCESS) memcpy(uuid, u.bytes, 16);
 	return r;
 }

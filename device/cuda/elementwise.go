@@ -199,8 +199,9 @@ func (d *Device) positions(y device.Tensor) error {
 	return d.launch(f, flatScalarGrid(n), 256, 0)
 }
 
-// cast converts x to y's type of elements.
-func (d *Device) cast(x, y device.Tensor) error {
+// cast converts x to y's type of elements, with zeros after it where y has more,
+// or adds it to y.
+func (d *Device) cast(x, y device.Tensor, accumulate bool) error {
 	from, to := typeNames[x.DType], typeNames[y.DType]
 	if from == "" || to == "" {
 		return fmt.Errorf("cast of %v to %v", x.DType, y.DType)
@@ -215,8 +216,14 @@ func (d *Device) cast(x, y device.Tensor) error {
 		return err
 	}
 	n := x.Elements()
+	if rest := y.Elements() - n; rest > 0 && !accumulate {
+		if err := d.zero(part(y, n, rest)); err != nil {
+			return err
+		}
+	}
 	a := d.begin()
 	a.tensors(x, y)
 	a.i64(n)
+	a.flag(accumulate)
 	return d.launch(f, flatGrid(n), flatThreads, 0)
 }

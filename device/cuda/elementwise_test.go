@@ -150,7 +150,7 @@ func TestCast(t *testing.T) {
 		for _, to := range types {
 			x := l.random(333)
 			tx, y := l.tensor(from, x), l.empty(to, len(x))
-			l.check(l.d.cast(tx, y))
+			l.check(l.d.cast(tx, y, false))
 			l.tensor(to, x) // rounds x
 			l.compareWithin(from.String()+" to "+to.String(), y, x, 0)
 		}

@@ -109,7 +109,7 @@ func (d *Device) productOverRows(m, n, k int, a, b matrix, accumulate bool, dw d
 	if partial.Addr != d.blasWorkspace.Addr { // cuBLAS may be using that
 		parts = rowParts(m, n, k, rowsIn(partial, m*n))
 	}
-	if parts == 1 || a.DType != dw.DType {
+	if parts == 1 {
 		return d.product(m, n, k, 1, a, b, betaOf(accumulate), matrix{Tensor: dw, ld: n})
 	}
 	part := k / parts

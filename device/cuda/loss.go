@@ -5,11 +5,11 @@ package cuda
 import "github.com/tidemark-lab/tidemark/device"
 
 // crossEntropyForwardCall: In logits (N, V), targets; Out loss, lse (N), count (1)
-// in int32. Ints: N, V, ignore. A target that is neither ignore nor in [0, V)
+// in int32. Ints: N, V, ignore, columns. A target that is neither ignore nor in [0, V)
 // makes the loss NaN.
 func crossEntropyForwardCall(d *Device, c *device.Call) error {
 	x, targets := c.In[0], c.In[1]
-	rows, vocabulary := c.Ints[0], int(c.Ints[1])
+	rows, vocabulary, columns := c.Ints[0], int(c.Ints[1]), c.Ints[3]
 	if err := need("targets", targets, device.Int32); err != nil {
 		return err
 	}
@@ -23,6 +23,7 @@ func crossEntropyForwardCall(d *Device, c *device.Call) error {
 	a := d.begin()
 	a.tensors(x, c.Out[1])
 	a.i32(vocabulary)
+	a.i64(columns)
 	if err := d.launch(f, grid{x: rows}, rowThreads(vocabulary), 0); err != nil {
 		return err
 	}
@@ -33,12 +34,13 @@ func crossEntropyForwardCall(d *Device, c *device.Call) error {
 	a.tensors(x, targets, c.Out[1], c.Out[0], c.Out[2])
 	a.i64(rows)
 	a.i32(vocabulary)
+	a.i64(columns)
 	a.i32(int(c.Ints[2]))
 	return d.launch(f, grid{x: 1}, 1024, 0)
 }
 
 // crossEntropyBackwardCall: In logits, targets, dloss, lse, count; Out dlogits,
-// which may be the logits. Ints: N, V, ignore.
+// which may be the logits. Ints: N, V, ignore, columns.
 func crossEntropyBackwardCall(d *Device, c *device.Call) error {
 	x, vocabulary := c.In[0], int(c.Ints[1])
 	if err := need("targets", c.In[1], device.Int32); err != nil {
@@ -51,6 +53,7 @@ func crossEntropyBackwardCall(d *Device, c *device.Call) error {
 	a := d.begin()
 	a.tensors(x, c.In[1], c.In[3], c.In[2], c.In[4], c.Out[0])
 	a.i32(vocabulary)
+	a.i64(c.Ints[3])
 	a.i32(int(c.Ints[2]))
 	return d.launch(f, grid{x: c.Ints[0]}, rowThreads(vocabulary), 0)
 }

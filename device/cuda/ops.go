@@ -15,6 +15,7 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"fill.normal":  fillRandomCall("normal"),
 	"fill.uniform": fillRandomCall("uniform"),
 	"copy":         func(d *Device, c *device.Call) error { return d.copy(c.In[0], c.Out[0]) },
+	"cast":         func(d *Device, c *device.Call) error { return d.cast(c.In[0], c.Out[0], c.Accumulate) },
 	"add":          elementwise2Call("add"),
 	"scale":        scaleCall,
 	"dropout":      dropoutCall,
@@ -177,6 +178,13 @@ func concatCall(d *Device, c *device.Call) error {
 
 // addRowsCall: x (B, T·C) + p (T·C). Ints: B, T·C.
 func addRowsCall(d *Device, c *device.Call) error {
+	real, err := realOf(c.In[0].DType)
+	if err != nil {
+		return err
+	}
+	if err := need("what is added", c.In[1], real); err != nil {
+		return err
+	}
 	return d.biasAdd(c.In[0], c.In[1], c.Out[0], int(c.Ints[0]), int(c.Ints[1]))
 }
 

@@ -55,7 +55,11 @@ func linearGradWeightCall(d *Device, c *device.Call) error {
 		return d.productOverRows(in, out, rows, matrix{Tensor: x, transposed: true, ld: in}, matrix{Tensor: dy, ld: out},
 			c.Accumulate, dw)
 	}
-	return d.productOverRows(out, in, rows, matrix{Tensor: dy, transposed: true, ld: out}, matrix{Tensor: x, ld: in},
+	kept := out
+	if len(c.Ints) > 4 { // the others are padding
+		kept = int(c.Ints[4])
+	}
+	return d.productOverRows(kept, in, rows, matrix{Tensor: dy, transposed: true, ld: out}, matrix{Tensor: x, ld: in},
 		c.Accumulate, dw)
 }
 

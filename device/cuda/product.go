@@ -23,10 +23,11 @@ type productKey struct {
 	m, n, k       int
 	lda, ldb, ldc int
 	ta, tb, bias  bool
+	operands, to  device.DType
 	alignment     uint64
 }
 
-// fastProduct is a product of float32 matrices by cuBLASLt, with the
+// fastProduct is a product of matrices by cuBLASLt, summed in float32, with the
 // algorithms that it proposes.
 type fastProduct struct {
 	product    *C.struct_tidemark_product // nil where cuBLASLt has nothing
@@ -55,11 +56,18 @@ func alignmentOf(ts ...device.Tensor) uint64 {
 // give the same bits as the first: which one wins can differ from run to run,
 // and what is computed does not.
 func (d *Device) fastProduct(m, n, k int, a, b matrix, beta float64, c matrix, bias device.Tensor) (bool, error) {
-	if a.DType != device.Float32 || b.DType != device.Float32 || c.DType != device.Float32 || k == 0 {
+	if a.DType != b.DType || a.DType != device.Float32 && a.DType != device.BFloat16 ||
+		c.DType != a.DType && c.DType != device.Float32 || k == 0 {
 		return false, nil
 	}
+	if bias.Addr != 0 && bias.DType != c.DType {
+		var err error
+		if bias, err = d.roundedBias(bias, c.DType); err != nil || bias.Addr == 0 {
+			return false, err
+		}
+	}
 	key := productKey{m: m, n: n, k: k, lda: a.ld, ldb: b.ld, ldc: c.ld, ta: a.transposed, tb: b.transposed, bias: bias.Addr != 0,
-		alignment: alignmentOf(a.Tensor, b.Tensor, c.Tensor)}
+		operands: a.DType, to: c.DType, alignment: alignmentOf(a.Tensor, b.Tensor, c.Tensor)}
 	p := d.products[key]
 	if p == nil {
 		p = d.newProduct(key)
@@ -98,8 +106,8 @@ func (d *Device) newProduct(k productKey) *fastProduct {
 	if d.blasWorkspace.Addr != 0 {
 		bytes = d.blasWorkspace.Bytes()
 	}
-	r := C.tidemark_product_create(d.ccontext(), d.blas, C.int(d.options.Precision), flag(k.ta), flag(k.tb), C.int(k.m), C.int(k.n),
-		C.int(k.k), C.int64_t(k.lda), C.int64_t(k.ldb), C.int64_t(k.ldc), flag(k.bias), C.size_t(bytes), C.uint(k.alignment),
+	r := C.tidemark_product_create(d.ccontext(), d.blas, C.int(d.options.Precision), blasTypes[k.operands], blasTypes[k.to],
+		flag(k.ta), flag(k.tb), C.int(k.m), C.int(k.n), C.int(k.k), C.int64_t(k.lda), C.int64_t(k.ldb), C.int64_t(k.ldc), flag(k.bias), C.size_t(bytes), C.uint(k.alignment),
 		&p.product, &n)
 	if r != 0 {
 		p.product = nil
@@ -118,15 +126,30 @@ func (d *Device) closeProducts() {
 	clear(d.products)
 }
 
-// tunedFLOPs is the largest product that is tuned: the tiles of larger ones
-// divide well.
-const tunedFLOPs = 2e11
+// checksumBytes at the beginning of the kernels' workspace are for checksums.
+const checksumBytes = 256
+
+// roundedBias is a bias in the type of the result, which is what cuBLASLt adds,
+// in working memory; the zero Tensor when there is none for it.
+func (d *Device) roundedBias(bias device.Tensor, to device.DType) (device.Tensor, error) {
+	r := d.spare(to)
+	if r.Addr == 0 || r.Addr == d.blasWorkspace.Addr || r.Bytes() < checksumBytes+bias.Elements()*to.Size() {
+		return device.Tensor{}, nil
+	}
+	r.Addr += checksumBytes
+	r.Shape = bias.Shape
+	return r, d.cast(bias, r, false)
+}
+
+// tunedFLOPs is the largest product that is tuned, by the type of its operands:
+// the tiles of larger ones divide well.
+var tunedFLOPs = map[device.DType]float64{device.Float32: 2e11, device.BFloat16: 4e12}
 
 // tune measures a product's algorithms.
 func (d *Device) tune(p *fastProduct, key productKey, c matrix, run func(int) error) error {
 	work := 2 * float64(key.m) * float64(key.n) * float64(key.k)
 	sum := d.workspace
-	if p.algorithms < 2 || work > tunedFLOPs || work < 1e7 || c.ld != key.n || sum.Addr == 0 {
+	if p.algorithms < 2 || work > tunedFLOPs[key.operands] || work < 1e7 || c.ld != key.n || sum.Addr == 0 {
 		return nil
 	}
 	sum.Spec = device.Spec{DType: device.Int64, Shape: []int{1}}
@@ -158,7 +181,7 @@ func (d *Device) tune(p *fastProduct, key productKey, c matrix, run func(int) er
 			}
 			continue
 		}
-		bits, err := d.checksum(c.Tensor, key.m*key.n, sum)
+		bits, err := d.checksum(c.Tensor, int64(key.m)*int64(key.n)*c.DType.Size()/4, sum)
 		if err != nil {
 			return err
 		}
@@ -182,8 +205,8 @@ func (d *Device) tune(p *fastProduct, key productKey, c matrix, run func(int) er
 	}
 	if d.profile != nil {
 		d.profile.tuned = true
-		fmt.Fprintf(d.profile.out, "product %d x %d x %d, transposed %v %v, bias %v: algorithm %d of %d, %.1f us against %.1f\n",
-			key.m, key.n, key.k, key.ta, key.tb, key.bias, p.algorithm, p.algorithms, 1000*best, 1000*guess)
+		fmt.Fprintf(d.profile.out, "%v product %d x %d x %d, transposed %v %v, bias %v: algorithm %d of %d, %.1f us against %.1f\n",
+			key.operands, key.m, key.n, key.k, key.ta, key.tb, key.bias, p.algorithm, p.algorithms, 1000*best, 1000*guess)
 	}
 	return nil
 }
@@ -219,8 +242,8 @@ func (d *Device) duration(events [2]cu.Event, run func() error) (float64, error)
 	return least, nil
 }
 
-// checksum is a sum of the bits of n elements; sum is memory for it.
-func (d *Device) checksum(x device.Tensor, n int, sum device.Tensor) (uint64, error) {
+// checksum is a sum of n words of four bytes; sum is memory for it.
+func (d *Device) checksum(x device.Tensor, n int64, sum device.Tensor) (uint64, error) {
 	f, err := d.kernel("checksum", "checksum", device.Float32)
 	if err != nil {
 		return 0, err
@@ -230,7 +253,7 @@ func (d *Device) checksum(x device.Tensor, n int, sum device.Tensor) (uint64, er
 	}
 	a := d.begin()
 	a.tensors(x, sum)
-	a.i64(int64(n))
+	a.i64(n)
 	if err := d.launch(f, grid{x: int64(4 * d.card.Processors)}, 256, 0); err != nil {
 		return 0, err
 	}

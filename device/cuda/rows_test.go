@@ -160,9 +160,15 @@ func softmax(x, y []float64) float64 {
 func TestCrossEntropy(t *testing.T) {
 	l := newLab(t)
 	forTypes(t, l, func(l *lab, elem, real device.DType) {
-		for _, vocabulary := range []int{11, 132, 9003, 9004} {
+		for _, size := range [][2]int{{11, 11}, {132, 132}, {9003, 9003}, {9004, 9004}, {9003, 9024}, {65, 72}} {
 			const rows, ignore = 7, -100
-			x, targets := l.random(rows*vocabulary), make([]float64, rows)
+			vocabulary, columns := size[0], size[1]
+			x, targets := l.random(rows*columns), make([]float64, rows)
+			for i := range x { // padding is not read
+				if i%columns >= vocabulary {
+					x[i] = math.Inf(1)
+				}
+			}
 			for r := range targets {
 				targets[r] = float64(l.rng.IntN(vocabulary))
 			}
@@ -176,12 +182,12 @@ func TestCrossEntropy(t *testing.T) {
 			mean, lse, count := l.empty(real, 1), l.empty(real, rows), l.empty(device.Int32, 1)
 			g := l.tensor(real, []float64{0.5})
 			run := func(kernel string, in, out []device.Tensor) {
-				l.check(l.d.Run(&device.Call{Kernel: kernel, In: in, Out: out, Ints: []int64{rows, int64(vocabulary), ignore}}))
+				l.check(l.d.Run(&device.Call{Kernel: kernel, In: in, Out: out, Ints: []int64{rows, int64(vocabulary), ignore, int64(columns)}}))
 			}
 			run("cross_entropy.forward", []device.Tensor{tx, tt}, []device.Tensor{mean, lse, count})
 			wlse, wm, wd := make([]float64, rows), 0.0, make([]float64, len(x))
 			for r := range rows {
-				row, grad := x[r*vocabulary:(r+1)*vocabulary], wd[r*vocabulary:(r+1)*vocabulary]
+				row, grad := x[r*columns:][:vocabulary], wd[r*columns:][:vocabulary]
 				wlse[r] = softmax(row, grad)
 				if targets[r] == ignore {
 					clear(grad)

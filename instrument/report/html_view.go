@@ -89,7 +89,7 @@ func (p Page) view() (*pageView, error) {
 		return nil, err
 	}
 	v := &pageView{Title: "tidemark: " + r.Scenario + " on " + r.Device.Kind, Report: r,
-		Device: r.Device.describe(), Settings: settings, Explanation: p.Explanation}
+		Device: r.Device.describe() + r.precision(), Settings: settings, Explanation: p.Explanation}
 	for _, c := range r.Checks {
 		if c.Holds {
 			v.Held++
@@ -159,7 +159,9 @@ func newRunView(index int, r *Run) runView {
 			}
 		}
 	}
+	queued := false
 	row := func(step string, p *Phase) {
+		queued = queued || p.Timing == Queued
 		if len(v.Phases) == pagePhaseRows {
 			v.Hidden++
 			return
@@ -186,6 +188,9 @@ func newRunView(index int, r *Run) runView {
 		for i := range s.Phases {
 			row(strconv.Itoa(s.Step), &s.Phases[i])
 		}
+	}
+	if queued {
+		v.Notes = append(v.Notes, "a step's phases were timed by the device, by events in its queue")
 	}
 	for _, m := range r.Marks {
 		v.Marks = append(v.Marks, markView{m.Name, amount(m.AllocatedBytes), amount(m.ReservedBytes)})

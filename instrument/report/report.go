@@ -37,6 +37,10 @@ type Report struct {
 	Tidemark string `json:"tidemark"`
 	Scenario string `json:"scenario"`
 	Device   Device `json:"device"`
+	// Precision is fp32, tf32 or bf16: mixed precision with activations in
+	// bfloat16 over float32 weights. Empty where a run has no arithmetic to
+	// choose it for.
+	Precision string `json:"precision,omitempty"`
 	// Settings is every setting after defaults were filled in; it is encoded
 	// as a JSON object.
 	Settings any     `json:"settings"`
@@ -104,7 +108,12 @@ type Step struct {
 	Phases  []Phase  `json:"phases"`
 }
 
-// Phase is one phase, measured by the protocol of instrument.Recorder.Phase.
+// Queued is the timing of phases that the device timed by events in its queue,
+// with nobody waiting: see instrument.Recorder.QueuedPhase.
+const Queued = "stream events"
+
+// Phase is one phase, measured by the protocol of instrument.Recorder.Phase or,
+// as its timing says, of instrument.Recorder.QueuedPhase.
 type Phase struct {
 	Phase string    `json:"phase"`
 	Depth int       `json:"depth,omitempty"` // phases that it ran inside of
@@ -113,7 +122,10 @@ type Phase struct {
 	// End is nil if the phase did not end.
 	End     *Memory  `json:"end"`
 	Seconds *float64 `json:"seconds"`
-	Error   string   `json:"error,omitempty"` // empty if the phase succeeded
+	// Timing is how the seconds came about: Queued, or empty for the host's
+	// clock, with waits for the device before and after the phase.
+	Timing string `json:"timing,omitempty"`
+	Error  string `json:"error,omitempty"` // empty if the phase succeeded
 }
 
 // Peak is the peaks of a run, which need not be simultaneous. Step, phase,

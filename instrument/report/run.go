@@ -42,6 +42,9 @@ func memory(u instrument.Usage) Memory {
 func phase(p instrument.PhaseRecord) Phase {
 	out := Phase{Phase: p.Name, Depth: p.Depth, Start: memory(p.Start),
 		Peak: PhasePeak{memory(p.Peak), p.Peak.ByCategory}, Seconds: p.Seconds, Error: p.Error}
+	if p.Queued && p.Seconds != nil {
+		out.Timing = Queued
+	}
 	if p.Finished {
 		end := memory(p.End)
 		out.End = &end

@@ -33,7 +33,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 		o.Steps = 4
 	}
 	t := &textWriter{options: o}
-	t.line("%s on %s", r.Scenario, r.Device.describe())
+	t.line("%s on %s%s", r.Scenario, r.Device.describe(), r.precision())
 	for i := range r.Runs {
 		t.run(&r.Runs[i])
 	}
@@ -42,6 +42,17 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
+}
+
+// precision is what follows the device where it is not the usual float32.
+func (r *Report) precision() string {
+	switch r.Precision {
+	case "", "fp32":
+		return ""
+	case "bf16":
+		return ", mixed precision (activations bfloat16, weights float32)"
+	}
+	return ", precision " + r.Precision
 }
 
 func (d Device) describe() string {
@@ -149,7 +160,9 @@ func (t *textWriter) phases(r *Run) {
 	tab := &table{headings: []string{">step", "phase", ">start alloc", ">start res.", ">peak alloc", ">peak res.",
 		">end alloc", ">end res.", ">seconds"}}
 	var failures []string
+	queued := false
 	row := func(step string, p *Phase) {
+		queued = queued || p.Timing == Queued
 		end := [2]string{absent, absent}
 		if p.End != nil {
 			end = [2]string{t.amount(p.End.AllocatedBytes), t.amount(p.End.ReservedBytes)}
@@ -174,6 +187,9 @@ func (t *textWriter) phases(r *Run) {
 		t.line("")
 		t.line("  Phases, in %s (a phase's two peaks need not be simultaneous)", t.unitName())
 		t.table(tab)
+	}
+	if queued {
+		t.line("  A step's phases were timed by the device, by events in its queue")
 	}
 	if hidden > 0 {
 		t.line("  … %d of %d steps are not shown here", hidden, len(r.Steps))

@@ -39,7 +39,8 @@ type AttentionOptions struct {
 //	attention.backward  q, k, v, out, dout, lse  → dq, dk, dv
 //
 // The backward kernel's scratch holds δ (B, H, Tq), δ = Σ_D out·dout, which it
-// computes first: dq may take the memory of out.
+// computes first: dq may take the memory of out. Beside bfloat16 operands lse
+// and δ are float32.
 func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (*gorgonia.Node, error) {
 	qs, ks, vs := q.Shape(), k.Shape(), v.Shape()
 	if len(qs) != 3 || len(ks) != 3 || len(vs) != 3 {
@@ -138,7 +139,7 @@ func (a *attention) describe(name string, operand *gorgonia.Node, o AttentionOpt
 	return Description{
 		Kernel: name + ".forward",
 		Out:    device.Spec{DType: dt, Shape: []int{a.batch, a.queries, a.heads * a.size}},
-		Extras: []device.Spec{{DType: dt, Shape: []int{a.batch, a.heads, a.queries}}},
+		Extras: []device.Spec{{DType: wide(dt), Shape: []int{a.batch, a.heads, a.queries}}},
 		Ints: []int64{int64(a.batch), int64(a.queries), int64(a.keys),
 			int64(a.heads), int64(a.kvHeads), int64(a.size)},
 		Floats: []float64{a.scale},

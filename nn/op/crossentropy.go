@@ -26,14 +26,32 @@ const IgnoreIndex = -100
 //
 //	dlogits[n,v] = dloss/count · (exp(logits[n,v] − lse[n]) − [v = target[n]])
 //
-// Kernels (Ints: N, V, ignore; lse is (N), count is (1) in int32):
+// Kernels (Ints: N, V, ignore, columns; lse is (N), count is (1) in int32):
 //
 //	cross_entropy.forward   logits, targets                     → loss, lse, count
 //	cross_entropy.backward  logits, targets, dloss, lse, count  → dlogits
+//
+// Loss and lse of bfloat16 logits are float32.
+//
+// columns is what the logits have in their last dimension: V, or more where the
+// rest is padding; see CrossEntropyOf.
 func CrossEntropy(logits, targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
-	s, rows, vocabulary, err := lastDimension("cross-entropy", logits)
+	return CrossEntropyOf(logits, targets, 0, ignore)
+}
+
+// CrossEntropyOf is CrossEntropy over the first elements of the last dimension,
+// as many as vocabulary says (0: all). The others are not read, and their
+// gradient is zero.
+func CrossEntropyOf(logits, targets *gorgonia.Node, vocabulary, ignore int) (*gorgonia.Node, error) {
+	s, rows, columns, err := lastDimension("cross-entropy", logits)
 	if err != nil {
 		return nil, err
+	}
+	if vocabulary == 0 {
+		vocabulary = columns
+	}
+	if vocabulary < 1 || vocabulary > columns {
+		return nil, fmt.Errorf("cross-entropy: a vocabulary of %d in logits of %d columns", vocabulary, columns)
 	}
 	ts, err := SpecOf(targets)
 	if err != nil {
@@ -55,12 +73,12 @@ func CrossEntropy(logits, targets *gorgonia.Node, ignore int) (*gorgonia.Node, e
 	}
 	d := Description{
 		Kernel: "cross_entropy.forward",
-		Out:    device.Spec{DType: s.DType},
+		Out:    device.Spec{DType: wide(s.DType)},
 		Extras: []device.Spec{
-			{DType: s.DType, Shape: []int{rows}},
+			{DType: wide(s.DType), Shape: []int{rows}},
 			{DType: device.Int32, Shape: []int{1}},
 		},
-		Ints: []int64{int64(rows), int64(vocabulary), int64(ignore)},
+		Ints: []int64{int64(rows), int64(vocabulary), int64(ignore), int64(columns)},
 		Host: host(s.DType, crossEntropy[float32], crossEntropy[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -79,10 +97,10 @@ func CrossEntropy(logits, targets *gorgonia.Node, ignore int) (*gorgonia.Node, e
 }
 
 func crossEntropy[T device.Float](c *device.Call) error {
-	if len(c.Ints) != 3 {
-		return errors.New("cross_entropy takes two sizes and the ignored target")
+	if len(c.Ints) != 4 {
+		return errors.New("cross_entropy takes three sizes and the ignored target")
 	}
-	rows, vocabulary, ignore := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2])
+	rows, vocabulary, ignore, columns := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2]), int(c.Ints[3])
 	x, targets := device.Floats[T](c.In[0]), c.In[1].Int32s()
 	loss, lse, count := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1]), c.Out[2].Int32s()
 	for n, t := range targets {
@@ -96,14 +114,14 @@ func crossEntropy[T device.Float](c *device.Call) error {
 				lse[n] = 0
 				continue
 			}
-			lse[n] = T(logSumExp(x[n*vocabulary:][:vocabulary]))
+			lse[n] = T(logSumExp(x[n*columns:][:vocabulary]))
 		}
 	})
 	var sum float64
 	counted := 0
 	for n, t := range targets {
 		if t != ignore {
-			sum += float64(lse[n]) - float64(x[n*vocabulary+int(t)])
+			sum += float64(lse[n]) - float64(x[n*columns+int(t)])
 			counted++
 		}
 	}
@@ -129,21 +147,22 @@ func logSumExp[T device.Float](x []T) float64 {
 }
 
 func crossEntropyBackward[T device.Float](c *device.Call) error {
-	if len(c.Ints) != 3 {
-		return errors.New("cross_entropy takes two sizes and the ignored target")
+	if len(c.Ints) != 4 {
+		return errors.New("cross_entropy takes three sizes and the ignored target")
 	}
-	rows, vocabulary, ignore := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2])
+	rows, vocabulary, ignore, columns := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2]), int(c.Ints[3])
 	x, targets, dloss := device.Floats[T](c.In[0]), c.In[1].Int32s(), device.Floats[T](c.In[2])
 	lse, count, dx := device.Floats[T](c.In[3]), c.In[4].Int32s(), device.Floats[T](c.Out[0])
 	scale := T(float64(dloss[0]) / float64(max(count[0], 1)))
 	device.Parallel(rows, rowGrain(vocabulary), func(lo, hi int) {
 		for n := lo; n < hi; n++ {
-			y := dx[n*vocabulary:][:vocabulary]
+			clear(dx[n*columns:][vocabulary:columns])
+			y := dx[n*columns:][:vocabulary]
 			if targets[n] == ignore {
 				clear(y)
 				continue
 			}
-			copy(y, x[n*vocabulary:][:vocabulary])
+			copy(y, x[n*columns:][:vocabulary])
 			expSum(y, 1, float64(lse[n]))
 			y[targets[n]]--
 			multiply(y, scale)

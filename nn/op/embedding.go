@@ -21,6 +21,16 @@ import (
 // embedding.grad adds, for every row of dw, the rows of dy of its tokens in
 // their order; without accumulation the other rows become zero.
 func Embedding(ids, w *gorgonia.Node) (*gorgonia.Node, error) {
+	ws, err := SpecOf(w)
+	if err != nil {
+		return nil, fmt.Errorf("embedding: weight: %w", err)
+	}
+	return EmbeddingAs(ids, w, ws.DType)
+}
+
+// EmbeddingAs is Embedding with a result of another element type: bfloat16 of a
+// float32 table, whose gradient is float32.
+func EmbeddingAs(ids, w *gorgonia.Node, to device.DType) (*gorgonia.Node, error) {
 	is, err := SpecOf(ids)
 	if err != nil {
 		return nil, fmt.Errorf("embedding: tokens: %w", err)
@@ -35,18 +45,21 @@ func Embedding(ids, w *gorgonia.Node) (*gorgonia.Node, error) {
 	if len(ws.Shape) != 2 || ws.Elements() == 0 {
 		return nil, fmt.Errorf("embedding: weight is %v, expected (vocabulary, width)", ws)
 	}
+	if ws.DType != wide(to) {
+		return nil, fmt.Errorf("embedding: weight is %v, expected %v for a result of %v", ws.DType, wide(to), to)
+	}
 	d := Description{
 		Kernel: "embedding.forward",
-		Out:    device.Spec{DType: ws.DType, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
+		Out:    device.Spec{DType: to, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
 		Ints:   []int64{is.Elements(), int64(ws.Shape[0]), int64(ws.Shape[1])},
-		Host:   host(ws.DType, embeddingForward[float32], embeddingForward[float64]),
+		Host:   host(to, embeddingForward[float32], embeddingForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
 		g.Kernel = "embedding.grad"
 		g.Out = ws
 		g.Accumulates = true
-		g.Host = host(ws.DType, embeddingGradient[float32], embeddingGradient[float64])
+		g.Host = host(to, embeddingGradient[float32], embeddingGradient[float64])
 		dw, err := Apply(g, nil, nil, in[0], dy)
 		return gorgonia.Nodes{nil, dw}, err
 	}

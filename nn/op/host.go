@@ -15,6 +15,8 @@ func host(dt device.DType, f32, f64 func(*device.Call) error) func(*device.Call)
 		return f32
 	case device.Float64:
 		return f64
+	case device.BFloat16:
+		return widened(f32)
 	}
 	return func(c *device.Call) error {
 		return fmt.Errorf("the cpu device does not compute in %v; use float32", dt)

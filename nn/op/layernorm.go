@@ -23,17 +23,17 @@ import (
 //
 // with x̂ = (x − mean)·rstd, g = dy·w and
 // dx = rstd·(g − mean(g) − x̂·mean(g·x̂)). grad_input comes last, so that it can
-// take the place of dy.
+// take the place of dy. Beside a bfloat16 x, w, b, mean and rstd are float32.
 func LayerNorm(x, w, b *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	const name = "layernorm"
 	s, rows, cols, err := lastDimension(name, x)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNorm(name, w, s.DType, cols, eps); err != nil {
+	if err := checkNorm(name, w, wide(s.DType), cols, eps); err != nil {
 		return nil, err
 	}
-	stat := device.Spec{DType: s.DType, Shape: []int{rows}}
+	stat := device.Spec{DType: wide(s.DType), Shape: []int{rows}}
 	d := Description{
 		Kernel:  "layernorm.forward",
 		Cheap:   true,
@@ -46,7 +46,7 @@ func LayerNorm(x, w, b *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	}
 	operands, wrt := []*gorgonia.Node{x, w}, []bool{true, true}
 	if b != nil {
-		if err := vector(name, "bias", b, s.DType, cols); err != nil {
+		if err := vector(name, "bias", b, wide(s.DType), cols); err != nil {
 			return nil, err
 		}
 		operands, wrt = append(operands, b), append(wrt, true)

@@ -19,17 +19,31 @@ import (
 //	linear.grad_input   dy, w      → dx, can accumulate
 //	linear.grad_weight  dy, x      → dw, can accumulate
 //	linear.grad_bias    dy         → db, can accumulate
+//
+// Where x is bfloat16, w is too (ToBFloat16), b is float32, sums are taken in
+// float32, and dw and db are float32.
 func Linear(x, w, b *gorgonia.Node) (*gorgonia.Node, error) {
-	return linear(x, w, b, 0)
+	return linear(x, w, b, 0, 0)
+}
+
+// PaddedLinear is Linear without bias whose w has rows of zeros after the first
+// kept ones, so that y has as many columns more and matrix units can read it in
+// whole words. The gradient of w has the kept rows only: linear.grad_weight has
+// their number as a fifth of its Ints.
+func PaddedLinear(x, w *gorgonia.Node, kept int) (*gorgonia.Node, error) {
+	if s := w.Shape(); len(s) != 2 || kept < 1 || kept > s[0] {
+		return nil, fmt.Errorf("linear: %d rows of w %v are to be kept", kept, s)
+	}
+	return linear(x, w, nil, 0, kept)
 }
 
 // Conv1D is Linear with w kept as (in, out), the layout of GPT-2's published
 // weights.
 func Conv1D(x, w, b *gorgonia.Node) (*gorgonia.Node, error) {
-	return linear(x, w, b, 1)
+	return linear(x, w, b, 1, 0)
 }
 
-func linear(x, w, b *gorgonia.Node, layout int64) (*gorgonia.Node, error) {
+func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, error) {
 	xs, ws := x.Shape(), w.Shape()
 	if len(xs) == 0 || len(ws) != 2 {
 		return nil, fmt.Errorf("linear: x %v and w %v: x needs a dimension, w two", xs, ws)
@@ -44,6 +58,9 @@ func linear(x, w, b *gorgonia.Node, layout int64) (*gorgonia.Node, error) {
 	dt, err := dtypeOf(x.Dtype())
 	if err != nil {
 		return nil, err
+	}
+	if w.Dtype() != x.Dtype() {
+		return nil, fmt.Errorf("linear: x is %v and w %v: they need one element type", x.Dtype(), w.Dtype())
 	}
 	rows := xs.TotalSize() / in
 	ys := append(slices.Clone([]int(xs[:len(xs)-1])), out)
@@ -74,12 +91,17 @@ func linear(x, w, b *gorgonia.Node, layout int64) (*gorgonia.Node, error) {
 			return nil, err
 		}
 		g.Kernel = "linear.grad_weight"
-		g.Out = specOf(in[1])
+		g.Out = wideSpec(specOf(in[1]))
+		if kept > 0 {
+			g.Out.Shape[0] = kept
+			g.Ints = append(slices.Clone(d.Ints), int64(kept))
+		}
 		g.Host = host(dt, linearGradWeight[float32], linearGradWeight[float64])
 		dw, err := Apply(g, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
 		}
+		g.Ints = d.Ints
 		grads := gorgonia.Nodes{dx, dw}
 		if len(in) == 3 {
 			g.Kernel = "linear.grad_bias"
@@ -144,7 +166,11 @@ func linearGradWeight[T device.Float](c *device.Call) error {
 	if c.Ints[3] == 1 {
 		product(true, false, in, out, rows, x, in, dy, out, dw, out, c.Accumulate)
 	} else {
-		product(true, false, out, in, rows, dy, out, x, in, dw, in, c.Accumulate)
+		kept := out
+		if len(c.Ints) > 4 {
+			kept = int(c.Ints[4])
+		}
+		product(true, false, kept, in, rows, dy, out, x, in, dw, in, c.Accumulate)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// Mean is the mean of all elements of x, a scalar.
+// Mean is the mean of all elements of x, a scalar; in float32 of a bfloat16 x.
 //
 // Kernels (Ints: elements of x):
 //
@@ -24,7 +24,7 @@ func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	d := Description{
 		Kernel: "mean.forward",
-		Out:    device.Spec{DType: s.DType},
+		Out:    device.Spec{DType: wide(s.DType)},
 		Ints:   []int64{s.Elements()},
 		Host:   host(s.DType, meanForward[float32], meanForward[float64]),
 	}
@@ -58,8 +58,8 @@ func meanGradient[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// MSE is the mean of (x − t)² over all elements, a scalar; x and t have one
-// shape.
+// MSE is the mean of (x − t)² over all elements, a scalar, in float32 where they
+// are bfloat16; x and t have one shape.
 //
 // Kernels (Ints: elements of x):
 //
@@ -77,7 +77,7 @@ func MSE(x, t *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	d := Description{
 		Kernel: "mse.forward",
-		Out:    device.Spec{DType: s.DType},
+		Out:    device.Spec{DType: wide(s.DType)},
 		Ints:   []int64{s.Elements()},
 		Host:   host(s.DType, mseForward[float32], mseForward[float64]),
 	}

@@ -31,7 +31,9 @@ func Positions(ids *gorgonia.Node) (*gorgonia.Node, error) {
 
 // AddRows is x + p with p repeated over the batch: x is (B, T, C) and p is
 // (1, T, C), position embeddings. The result may take x's place; the gradient
-// of x is the incoming one itself, that of p its sum over the batch.
+// of x is the incoming one itself, that of p its sum over the batch. Beside a
+// bfloat16 x, p and its gradient are float32, or bfloat16 where nothing is
+// computed.
 //
 // Kernels (Ints: B, T·C):
 //
@@ -39,12 +41,15 @@ func Positions(ids *gorgonia.Node) (*gorgonia.Node, error) {
 //	add_rows.grad  dy   → dp, can accumulate
 func AddRows(x, p *gorgonia.Node) (*gorgonia.Node, error) {
 	xs, ps := x.Shape(), p.Shape()
-	if len(xs) != 3 || len(ps) != 3 || ps[0] != 1 || ps[1] != xs[1] || ps[2] != xs[2] || x.Dtype() != p.Dtype() {
+	if len(xs) != 3 || len(ps) != 3 || ps[0] != 1 || ps[1] != xs[1] || ps[2] != xs[2] {
 		return nil, fmt.Errorf("add_rows: x %v and p %v, expected (B, T, C) and (1, T, C)", xs, ps)
 	}
 	s, err := SpecOf(x)
 	if err != nil {
 		return nil, err
+	}
+	if ps, err := SpecOf(p); err != nil || ps.DType != s.DType && ps.DType != wide(s.DType) {
+		return nil, fmt.Errorf("add_rows: p is %v beside x of %v, expected %v", ps.DType, s.DType, wide(s.DType))
 	}
 	d := Description{
 		Kernel:  "add_rows",

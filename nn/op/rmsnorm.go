@@ -18,20 +18,21 @@ import (
 //	rmsnorm.grad_weight  dy, x, rstd     → dw = Σ dy·x̂ over rows, can accumulate
 //	rmsnorm.grad_input   dy, x, w, rstd  → dx, in place, can accumulate
 //
-// with x̂ = x·rstd, g = dy·w and dx = rstd·(g − x̂·mean(g·x̂)).
+// with x̂ = x·rstd, g = dy·w and dx = rstd·(g − x̂·mean(g·x̂)). Beside a bfloat16
+// x, w and rstd are float32.
 func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	s, rows, cols, err := lastDimension("rmsnorm", x)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNorm("rmsnorm", w, s.DType, cols, eps); err != nil {
+	if err := checkNorm("rmsnorm", w, wide(s.DType), cols, eps); err != nil {
 		return nil, err
 	}
 	d := Description{
 		Kernel:  "rmsnorm.forward",
 		Cheap:   true,
 		Out:     s,
-		Extras:  []device.Spec{{DType: s.DType, Shape: []int{rows}}},
+		Extras:  []device.Spec{{DType: wide(s.DType), Shape: []int{rows}}},
 		Ints:    []int64{int64(rows), int64(cols)},
 		Floats:  []float64{eps},
 		InPlace: []int{0},

@@ -105,7 +105,8 @@ func rotaryTable[T device.Float](c *device.Call) error {
 //	y[…,i+D/2] = x[…,i+D/2]·cos[t,i+D/2] + x[…,i]·sin[t,i+D/2]    for i < D/2
 //
 // x and the result are (B, T, heads·D), cos and sin (T, D); see RotaryTable.
-// The gradient turns back. Both may be written in place.
+// The gradient turns back. Both may be written in place. Beside a bfloat16 x the
+// tables are float32.
 //
 // Kernels (Ints: B, T, heads, D):
 //
@@ -116,15 +117,15 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	if len(xs) != 3 || len(cs) != 2 || !slices.Equal([]int(cs), []int(sin.Shape())) {
 		return nil, fmt.Errorf("rope: x %v needs three dimensions (batch, positions, heads·size), cos %v and sin %v two (positions, size)", xs, cs, sin.Shape())
 	}
-	if x.Dtype() != cos.Dtype() || x.Dtype() != sin.Dtype() {
-		return nil, fmt.Errorf("rope: x is %v, cos %v, sin %v: they need one element type", x.Dtype(), cos.Dtype(), sin.Dtype())
-	}
 	if heads < 1 || xs[1] != cs[0] || xs[2] != heads*cs[1] || cs[1]%2 != 0 {
 		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v (positions, size)", xs, heads, cs)
 	}
 	s, err := SpecOf(x)
 	if err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
+	}
+	if table := Dtype(wide(s.DType)); table != cos.Dtype() || table != sin.Dtype() {
+		return nil, fmt.Errorf("rope: x is %v, cos %v, sin %v: the tables must be %v", x.Dtype(), cos.Dtype(), sin.Dtype(), table)
 	}
 	d := Description{
 		Kernel:  "rope.forward",

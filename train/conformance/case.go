@@ -24,6 +24,9 @@ type Case struct {
 	// Random says that the operation draws random numbers, other ones in every
 	// forward pass.
 	Random bool
+	// Cancels says that gradients are differences of larger numbers, which
+	// roundings of their operands to eight bits disturb more.
+	Cancels bool
 }
 
 // Build applies an operation. Calls with different serials in one graph must
@@ -36,6 +39,8 @@ type Operand struct {
 	Name  string
 	Shape []int
 	Ints  func(r *rand.Rand) int32
+	// Wide says that it stays float32 beside bfloat16 activations.
+	Wide bool
 }
 
 func (o Operand) elements() int {

@@ -3,6 +3,7 @@ package conformance
 import (
 	"gorgonia.org/gorgonia"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
@@ -57,10 +58,11 @@ func Cases() []Case {
 			return op.RMSNorm(in[0], in[1], 1e-6)
 		}),
 		embedding(),
+		addedEmbedding(),
 	}
 	for i := range all {
 		switch c := &all[i]; c.Name {
-		case "add", "mean", "scale", "dropout", "tanh of dropout", "conv1d", "layernorm without bias":
+		case "added embedding", "add", "mean", "scale", "dropout", "tanh of dropout", "conv1d", "layernorm without bias":
 		default:
 			c.Golden = c.Name
 		}
@@ -94,8 +96,17 @@ func linear(name string, inFirst bool, f func(x, w, b *gorgonia.Node) (*gorgonia
 		if inFirst {
 			w = []int{in, out}
 		}
-		operands := []Operand{{Name: "x", Shape: x}, {Name: "w", Shape: w}, {Name: "b", Shape: []int{out}}}
-		return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) { return f(in[0], in[1], in[2]) }
+		operands := []Operand{{Name: "x", Shape: x}, {Name: "w", Shape: w, Wide: true}, {Name: "b", Shape: []int{out}, Wide: true}}
+		return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+			x, w := in[0], in[1]
+			if x.Dtype() == op.Dtype(device.BFloat16) {
+				var err error
+				if w, err = op.ToBFloat16(w); err != nil {
+					return nil, err
+				}
+			}
+			return f(x, w, in[2])
+		}
 	}}
 }
 
@@ -104,9 +115,9 @@ func norm(name string, bias bool, build Build) Case {
 		x := d.shape()
 		x[len(x)-1]++ // with one element LayerNorm is constant
 		c := x[len(x)-1]
-		operands := []Operand{{Name: "x", Shape: x}, {Name: "w", Shape: []int{c}}}
+		operands := []Operand{{Name: "x", Shape: x}, {Name: "w", Shape: []int{c}, Wide: true}}
 		if bias {
-			operands = append(operands, Operand{Name: "b", Shape: []int{c}})
+			operands = append(operands, Operand{Name: "b", Shape: []int{c}, Wide: true})
 		}
 		return operands, build
 	}}
@@ -117,9 +128,32 @@ func embedding() Case {
 		v := d.Size(2, 9)
 		operands := []Operand{
 			{Name: "ids", Shape: []int{d.Few(1, 3), d.Size(1, 5)}, Ints: below(v)},
-			{Name: "w", Shape: []int{v, d.Size(1, 5)}},
+			{Name: "w", Shape: []int{v, d.Size(1, 5)}, Wide: true},
 		}
 		return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) { return op.Embedding(in[0], in[1]) }
+	}}
+}
+
+// addedEmbedding is an embedding in the type of a value that is added to it.
+func addedEmbedding() Case {
+	return Case{Name: "added embedding", Draw: func(d Dims) ([]Operand, Build) {
+		v, n, c := d.Size(2, 9), d.Size(1, 5), d.Size(1, 5)
+		operands := []Operand{
+			{Name: "ids", Shape: []int{n}, Ints: below(v)},
+			{Name: "w", Shape: []int{v, c}, Wide: true},
+			{Name: "x", Shape: []int{n, c}},
+		}
+		return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+			s, err := op.SpecOf(in[2])
+			if err != nil {
+				return nil, err
+			}
+			y, err := op.EmbeddingAs(in[0], in[1], s.DType)
+			if err != nil {
+				return nil, err
+			}
+			return op.Add(y, in[2])
+		}
 	}}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
@@ -24,9 +25,9 @@ func attention() []Case {
 		}
 	}
 	return []Case{
-		{Name: "attention", Draw: draw(1), Golden: "attention_mha", GoldenBuild: separate(3, 3), Heads: true},
-		{Name: "grouped-query attention", Draw: draw(3), Golden: "attention_gqa", GoldenBuild: separate(6, 2), Heads: true},
-		{Name: "packed attention", Draw: func(d Dims) ([]Operand, Build) {
+		{Name: "attention", Cancels: true, Draw: draw(1), Golden: "attention_mha", GoldenBuild: separate(3, 3), Heads: true},
+		{Name: "grouped-query attention", Cancels: true, Draw: draw(3), Golden: "attention_gqa", GoldenBuild: separate(6, 2), Heads: true},
+		{Name: "packed attention", Cancels: true, Draw: func(d Dims) ([]Operand, Build) {
 			heads := d.Few(1, 3)
 			shape := []int{d.Few(1, 2), d.Size(1, 5), 3 * heads * d.Few(1, 9)}
 			return []Operand{{Name: "qkv", Shape: shape}}, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
@@ -42,7 +43,7 @@ func attention() []Case {
 			operands := []Operand{
 				{Name: "ids", Shape: []int{b, n}, Ints: below(v)},
 				{Name: "x", Shape: []int{b, n, c}},
-				{Name: "p", Shape: []int{n + 1, c}},
+				{Name: "p", Shape: []int{n + 1, c}, Wide: true},
 			}
 			return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
 				positions, err := op.Positions(in[0])
@@ -56,6 +57,7 @@ func attention() []Case {
 				return op.AddRows(in[1], p)
 			}
 		}},
+		paddedHead(),
 		crossEntropy("cross_entropy", false),
 		crossEntropy("cross_entropy_ignore", true),
 	}
@@ -68,12 +70,50 @@ func rope(heads, offset int) Build {
 		if err != nil {
 			return nil, err
 		}
-		cos, sin, err := op.RotaryTable(in[0], s.DType, s.Shape[1], s.Shape[2]/heads, offset, 10000)
+		dt := s.DType
+		if dt == device.BFloat16 {
+			dt = device.Float32
+		}
+		cos, sin, err := op.RotaryTable(in[0], dt, s.Shape[1], s.Shape[2]/heads, offset, 10000)
 		if err != nil {
 			return nil, err
 		}
 		return op.Rope(in[0], cos, sin, heads)
 	}
+}
+
+// paddedHead is a head and its loss, in mixed precision with padding.
+func paddedHead() Case {
+	return Case{Name: "padded head", Cancels: true, Draw: func(d Dims) ([]Operand, Build) {
+		rows, in, v, more := d.Size(1, 5), d.Size(1, 5), d.Size(2, 9), d.Few(1, 9)
+		operands := []Operand{
+			{Name: "x", Shape: []int{rows, in}},
+			{Name: "w", Shape: []int{v, in}, Wide: true},
+			{Name: "t", Shape: []int{rows}, Ints: below(v)},
+		}
+		return operands, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+			s, err := op.SpecOf(in[0])
+			if err != nil {
+				return nil, err
+			}
+			if s.DType != device.BFloat16 {
+				y, err := op.Linear(in[0], in[1], nil)
+				if err != nil {
+					return nil, err
+				}
+				return op.CrossEntropy(y, in[2], op.IgnoreIndex)
+			}
+			w, err := op.ToBFloat16Rows(in[1], v+more)
+			if err != nil {
+				return nil, err
+			}
+			y, err := op.PaddedLinear(in[0], w, v)
+			if err != nil {
+				return nil, err
+			}
+			return op.CrossEntropyOf(y, in[2], v, op.IgnoreIndex)
+		}
+	}}
 }
 
 // crossEntropy has targets of which every third is left out where ignored is

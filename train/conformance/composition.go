@@ -126,7 +126,7 @@ func buildResidual(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	for k, n := range in {
-		if isFloat(n) && n.Shape().Eq(y.Shape()) {
+		if isFloat(n) && n.Dtype() == y.Dtype() && n.Shape().Eq(y.Shape()) {
 			return op.Add(y, scaled[k])
 		}
 	}
@@ -135,7 +135,7 @@ func buildResidual(f Build, in []*gorgonia.Node) (*gorgonia.Node, error) {
 
 // residualOf is buildResidual's k, or -1.
 func residualOf(operands []Operand, out []int) int {
-	return slices.IndexFunc(operands, func(o Operand) bool { return o.Ints == nil && slices.Equal(o.Shape, out) })
+	return slices.IndexFunc(operands, func(o Operand) bool { return o.Ints == nil && !o.Wide && slices.Equal(o.Shape, out) })
 }
 
 func scaleAll(in []*gorgonia.Node, factor float64) ([]*gorgonia.Node, error) {
@@ -153,7 +153,7 @@ func scaleAll(in []*gorgonia.Node, factor float64) ([]*gorgonia.Node, error) {
 }
 
 func isFloat(n *gorgonia.Node) bool {
-	return n.Dtype() == gorgonia.Float64 || n.Dtype() == gorgonia.Float32
+	return n.Dtype() == gorgonia.Float64 || n.Dtype() == gorgonia.Float32 || n.Dtype() == op.Dtype(device.BFloat16)
 }
 
 // expectation is an outcome in float64.

@@ -23,7 +23,8 @@ import (
 )
 
 // Run tests all operations on a device, in which nothing is allocated, for
-// element types that must be Float32 or Float64.
+// element types that are Float32, Float64 or BFloat16: the last is mixed
+// precision.
 func Run(t *testing.T, dev device.Device, dtypes ...device.DType) {
 	for _, c := range Cases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -147,10 +148,10 @@ func testComposition(t *testing.T, dev device.Device, c Case, comp composition, 
 	}
 	p := mustCompile(t, d, comp, dt, false)
 	got := mustExecute(t, p, dev, d, 1)
-	near(t, "result", decode(dt, got.out), want.out, tolerance(dt))
+	near(t, "result", decode(p.out.DType, got.out), want.out, c.tolerance(dt))
 	for i, g := range got.grads {
 		if g != nil {
-			near(t, "gradient of "+d.operands[i].Name, decode(dt, g), want.grads[i], tolerance(dt))
+			near(t, "gradient of "+d.operands[i].Name, decode(p.dtype, g), want.grads[i], c.tolerance(dt))
 		}
 	}
 	checkpointed := mustCompile(t, d, comp, dt, true)
@@ -214,7 +215,7 @@ func testMicroBatches(t *testing.T, dev device.Device, c Case, dt device.DType) 
 			}
 			for i, g := range mustExecute(t, p, newCPU(t), b, 1).grads {
 				if g != nil {
-					x := decode(dt, g)
+					x := decode(p.dtype, g)
 					want[i] = plus(want[i], 1, x)
 					addend = max(addend, largest(x))
 				}
@@ -233,7 +234,7 @@ func testMicroBatches(t *testing.T, dev device.Device, c Case, dt device.DType) 
 		for i, g := range got {
 			if g != nil {
 				nearSum(t, comp.name+": gradient of "+d.operands[i].Name+" over three passes",
-					decode(dt, g), want[i], tolerance(dt), addend)
+					decode(p.dtype, g), want[i], c.tolerance(dt), addend)
 			}
 		}
 	}
@@ -302,10 +303,10 @@ func testLarge(t *testing.T, dev device.Device, c Case, dt device.DType) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near(t, "result", decode(dt, first.out), decode(device.Float64, want.out), tolerance(dt))
+	near(t, "result", decode(p.out.DType, first.out), decode(device.Float64, want.out), c.tolerance(dt))
 	for i, g := range first.grads {
 		if g != nil {
-			near(t, "gradient of "+d.operands[i].Name, decode(dt, g), decode(device.Float64, want.grads[i]), tolerance(dt))
+			near(t, "gradient of "+d.operands[i].Name, decode(p.dtype, g), decode(device.Float64, want.grads[i]), c.tolerance(dt))
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 func TestCPU(t *testing.T) {
 	dev := device.NewCPU(alloc.Config{})
-	Run(t, dev, device.Float64, device.Float32)
+	Run(t, dev, device.Float64, device.Float32, device.BFloat16)
 	if err := dev.Close(); err != nil {
 		t.Error(err)
 	}

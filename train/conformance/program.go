@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -50,13 +51,26 @@ func (m *model) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) 
 
 // block is a composition as a module.
 type block struct {
-	build   Build
-	compose composition
+	operands []Operand
+	mixed    bool // operands that are not Wide are rounded to bfloat16
+	build    Build
+	compose  composition
 }
 
 func (block) Type() string        { return "Block" }
 func (block) Members(*nn.Members) {}
 func (m block) Forward(_ *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	if m.mixed {
+		in = slices.Clone(in)
+		for i, o := range m.operands {
+			if o.Ints == nil && !o.Wide {
+				var err error
+				if in[i], err = op.ToBFloat16(in[i]); err != nil {
+					return nn.Output{}, err
+				}
+			}
+		}
+	}
 	y, err := m.compose.build(m.build, in)
 	if err != nil {
 		return nn.Output{}, err
@@ -68,13 +82,19 @@ func (m block) Forward(_ *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
 type program struct {
 	model *model
 	plan  *train.Plan
-	dtype device.DType
+	dtype device.DType // of the operands and their gradients
 	out   device.Spec
 }
 
-// compile plans a composition of an operation on operands.
+// compile plans a composition of an operation on operands of an element type:
+// with bfloat16, on operands of float32 that are rounded first, unless they are
+// to stay as they are.
 func compile(operands []Operand, build Build, compose composition, dt device.DType, checkpointing bool) (*program, error) {
-	m := &model{operands: operands, block: block{build, compose}}
+	mixed := dt == device.BFloat16
+	if mixed {
+		dt = device.Float32
+	}
+	m := &model{operands: operands, block: block{operands, mixed, build, compose}}
 	for _, o := range operands {
 		var p *nn.Parameter
 		if o.Ints == nil {
@@ -171,7 +191,7 @@ func (r *run) step(dy []float64) ([]byte, error) {
 		return nil, err
 	}
 	defer g.Release()
-	if err := g.Upload(encode(r.p.dtype, dy)); err != nil {
+	if err := g.Upload(encode(r.p.out.DType, dy)); err != nil {
 		return nil, err
 	}
 	return out, r.s.Backward(res, g)
@@ -274,9 +294,12 @@ func trace(dev device.Device, f func() error) ([]event, error) {
 func encode(dt device.DType, x []float64) []byte {
 	b := make([]byte, 0, int64(len(x))*dt.Size())
 	for _, v := range x {
-		if dt == device.Float64 {
+		switch dt {
+		case device.Float64:
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
-		} else {
+		case device.BFloat16:
+			b = binary.LittleEndian.AppendUint16(b, uint16(device.RoundToBFloat(float32(v))))
+		default:
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
 		}
 	}
@@ -287,9 +310,12 @@ func encode(dt device.DType, x []float64) []byte {
 func decode(dt device.DType, b []byte) []float64 {
 	x := make([]float64, int64(len(b))/dt.Size())
 	for i := range x {
-		if dt == device.Float64 {
+		switch dt {
+		case device.Float64:
 			x[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
-		} else {
+		case device.BFloat16:
+			x[i] = float64(device.BFloat(binary.LittleEndian.Uint16(b[2*i:])).Float32())
+		default:
 			x[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
 		}
 	}

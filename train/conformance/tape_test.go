@@ -35,10 +35,10 @@ func TestTapeMachine(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				near(t, "cost", decode(dt, got.out), decode(dt, want.out), tolerance(dt))
+				near(t, "cost", decode(dt, got.out), decode(dt, want.out), c.tolerance(dt))
 				for i, g := range want.grads {
 					if g != nil {
-						near(t, "gradient of "+d.operands[i].Name, decode(dt, got.grads[i]), decode(dt, g), tolerance(dt))
+						near(t, "gradient of "+d.operands[i].Name, decode(dt, got.grads[i]), decode(dt, g), c.tolerance(dt))
 					}
 				}
 			})

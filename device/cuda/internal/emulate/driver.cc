@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <dlfcn.h>
 #include <elf.h>
 #include <map>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -19,6 +21,16 @@ static const size_t total_memory = (size_t)4 << 30;
 static size_t used_memory;
 static std::map<CUdeviceptr, size_t> allocations;
 static char context_object, stream_object;
+static int contexts; // how often it is retained
+
+// An event holds when it was recorded, in seconds: everything is done by then.
+struct CUevent_st {
+    bool timing, recorded;
+    double time;
+};
+static std::set<CUevent> events;
+
+static bool known(CUevent e) { return events.count(e) != 0; }
 
 struct CUmod_st {
     void *library;
@@ -147,9 +159,13 @@ CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice) {
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice) {
     *c = (CUcontext)&context_object;
+    contexts++;
     return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
+// Unlike the real driver, it refuses to end a context whose events were left.
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
+    return --contexts == 0 && !events.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
 
 CUresult cuGetErrorName(CUresult r, const char **s) {
@@ -167,13 +183,35 @@ CUresult cuStreamCreate(CUstream *s, unsigned) {
 }
 CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
 CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
-CUresult cuEventCreate(CUevent *e, unsigned) {
-    *e = (CUevent)&stream_object;
+CUresult cuEventCreate(CUevent *e, unsigned flags) {
+    *e = new CUevent_st{!(flags & CU_EVENT_DISABLE_TIMING), false, 0};
+    events.insert(*e);
     return CUDA_SUCCESS;
 }
-CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
-CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
+CUresult cuEventDestroy_v2(CUevent e) {
+    if (!events.erase(e)) return CUDA_ERROR_INVALID_HANDLE;
+    delete e;
+    return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent e, CUstream) {
+    if (!known(e)) return CUDA_ERROR_INVALID_HANDLE;
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    e->recorded = true;
+    e->time = now.tv_sec + 1e-9 * now.tv_nsec;
+    return CUDA_SUCCESS;
+}
+CUresult cuEventSynchronize(CUevent e) { return known(e) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
+#undef cuEventElapsedTime // a macro for cuEventElapsedTime_v2 in CUDA 13's header
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    if (!known(start) || !known(end) || !start->timing || !end->timing || !start->recorded || !end->recorded)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *milliseconds = 1e3 * (end->time - start->time);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
+    return cuEventElapsedTime(milliseconds, start, end);
+}
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     *free_bytes = total_memory - used_memory;

@@ -75,6 +75,8 @@ template <class T> static inline T __shfl_up_sync(unsigned, T x, int by) {
     return emulate_exchange(x, lane - by, lane);
 }
 
+#include "tensor.h"
+
 // Calls a kernel with the parameters that lie in p as in a structure.
 template <class T> static inline T emulate_take(const char *p, size_t &at) {
     at = (at + alignof(T) - 1) / alignof(T) * alignof(T);
