@@ -66,6 +66,7 @@ func Resume(dev device.Device, recorder *instrument.Recorder, dir string, change
 	if err != nil {
 		return nil, fmt.Errorf("saved training %s: %w", path, err)
 	}
+	t.weights = o.WeightsOnly
 	if err := t.restore(path, st); err != nil {
 		t.Close()
 		return nil, fmt.Errorf("saved training %s: %w", path, err)
@@ -76,6 +77,10 @@ func Resume(dev device.Device, recorder *instrument.Recorder, dir string, change
 func (t *Trainer) restore(path string, st state) error {
 	if err := t.LoadWeights(filepath.Join(path, weightsFile)); err != nil {
 		return err
+	}
+	if t.weights {
+		t.step, t.session.passes = st.Step, st.Passes
+		return nil
 	}
 	f, err := safetensors.Open(filepath.Join(path, optimizerFile))
 	if err != nil {

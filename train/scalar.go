@@ -66,9 +66,12 @@ func (s *Session) seedGradient(r *Result, scale float64) (*Value, error) {
 func (s *Session) FillValue(v *Value, x float64) error {
 	b := make([]byte, 0, v.Bytes())
 	for range v.Elements() {
-		if v.DType == device.Float64 {
+		switch v.DType {
+		case device.Float64:
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
-		} else {
+		case device.BFloat16:
+			b = binary.LittleEndian.AppendUint16(b, uint16(device.RoundToBFloat(float32(x))))
+		default:
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
 		}
 	}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -26,6 +27,7 @@ type Trainer struct {
 	evaluate  *evaluation
 	staging   []byte       // a batch on its way to the device
 	timer     device.Timer // nil to wait in every phase
+	weights   bool         // there is no optimizer's state
 }
 
 // TrainerOptions configure a Trainer beyond what decides its results.
@@ -35,6 +37,9 @@ type TrainerOptions struct {
 	// after all earlier work, on every device. Otherwise a device that can time
 	// queued work (see device.Timer) does so, and is not waited for.
 	WaitPhases bool
+	// WeightsOnly has Resume leave the optimizer's state out, which is most of
+	// a saved training. Such a trainer evaluates and generates, and cannot Step.
+	WeightsOnly bool
 }
 
 // NewTrainer allocates a model and gives it its initial values. recorder may be
@@ -136,6 +141,9 @@ func (e *DivergedError) Error() string {
 // Step does one training step. next gives the micro-batches one after the
 // other; it may be nil on a device that computes nothing.
 func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
+	if t.weights {
+		return StepStats{}, errors.New("training: only the weights were read; resume with the optimizer's state")
+	}
 	began := time.Now()
 	s := t.session
 	stats := StepStats{Step: t.step, LearningRate: t.Settings.rate(t.step)}

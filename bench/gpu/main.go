@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -51,7 +52,20 @@ func main() {
 	names := flag.String("workloads", "gpt-char,gpt-char-2,gpt2s,qwen,qwen-2", "names in workloads.json, with commas")
 	precision := flag.String("precision", "fp32", "fp32; tf32: products of float32 matrices round their operands; bf16: mixed precision")
 	profile := flag.Bool("profile", false, "print the time of each kind of call, after two steps of each workload")
+	cpu := flag.String("cpuprofile", "", "file for a profile of the host's work")
 	flag.Parse()
+	if *cpu != "" {
+		f, err := os.Create(*cpu)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "gpu: -cpuprofile:", err)
+			os.Exit(1)
+		}
+		defer f.Close()
+		defer pprof.StopCPUProfile()
+	}
 	if err := run(strings.Split(*names, ","), *precision, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "gpu:", err)
 		os.Exit(1)

@@ -38,7 +38,7 @@ func estimateFlags() []cli.Flag {
 		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 1024)"},
 		&cli.IntFlag{Name: "steps", Value: 3, Usage: "training steps to predict; the third is like all later ones"},
 		&cli.StringFlag{Name: "optimizer", Value: "adamw", Usage: joinNames(optim.Names())},
-		&cli.StringFlag{Name: "precision", Value: string(train.FP32), Usage: "fp32, amp (bfloat16 autocast) or bf16 (everything bfloat16)"},
+		&cli.StringFlag{Name: "precision", Value: string(train.FP32), Usage: "fp32, amp (bfloat16 autocast; fused: mixed precision, as train has it) or bf16 (everything bfloat16; eager only)"},
 		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
 		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
 		&cli.BoolFlag{Name: "keep-gradients", Usage: "zero_grad(set_to_none=False): gradients are kept and zeroed"},

@@ -35,7 +35,7 @@ var (
 	mmaForwardKernel = mmaKernel{"mma_forward", "mma_attention_forward", 1, 4, 0,
 		[]mmaTile{{128, 64, 4, 1, 3, 0}}, []mmaTile{{64, 64, 4, 1, 2, 1}, {64, 32, 4, 1, 2, 1}}}
 	mmaBackwardQKernel = mmaKernel{"mma_backward_q", "mma_attention_backward_q", 2, 4, 0,
-		[]mmaTile{{128, 32, 4, 1, 2, 0}}, []mmaTile{{64, 64, 4, 1, 2, 0}, {64, 32, 4, 1, 2, 0}}}
+		[]mmaTile{{128, 64, 4, 1, 2, 0}, {128, 32, 4, 1, 2, 0}}, []mmaTile{{64, 64, 4, 1, 2, 0}, {64, 32, 4, 1, 2, 0}}}
 	mmaBackwardKVKernel = mmaKernel{"mma_backward_kv", "mma_attention_backward_kv", 2, 4, 4,
 		[]mmaTile{{128, 32, 4, 1, 2, 0}}, []mmaTile{{64, 64, 8, 2, 1, 0}, {64, 32, 4, 1, 2, 0}}}
 )

@@ -225,5 +225,6 @@ func (d *Device) cast(x, y device.Tensor, accumulate bool) error {
 	a.tensors(x, y)
 	a.i64(n)
 	a.flag(accumulate)
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	const each = 8 // as cast.cu has it
+	return d.launch(f, grid{x: (n + each*flatThreads - 1) / (each * flatThreads)}, flatThreads, 0)
 }

@@ -74,7 +74,7 @@ func TestGoldenTrainings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, dt := range []device.DType{device.Float32, device.Float64} {
+		for _, dt := range []device.DType{device.Float32, device.Float64, device.BFloat16} {
 			for _, checkpointing := range []bool{false, true} {
 				for _, micro := range []int{1, 3} {
 					for _, workspace := range []int64{0, cuda.WorkspaceBytes} {
@@ -103,9 +103,13 @@ func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix st
 		check(err)
 		return v
 	}
-	tolerance := 1e-4
-	if dt == device.Float64 {
-		tolerance = 1e-6 // transformers computes norms in float32
+	tolerance, mixed := 1e-4, dt == device.BFloat16
+	inner := tolerance
+	switch {
+	case mixed:
+		tolerance, inner, dt = 5e-3, 0.05, device.Float32
+	case dt == device.Float64:
+		tolerance, inner = 1e-6, 1e-6 // transformers computes norms in float32
 	}
 	model, err := nn.New(config)
 	check(err)
@@ -115,7 +119,7 @@ func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix st
 		check(dev.Upload(p.Value, floatBytes(dt, floats("init."+prefix+p.Name))))
 	}
 	graph, err := train.BuildGraph(model, train.BatchShape{Rows: rows / micro, Tokens: tokens}, train.CrossEntropy,
-		nn.Options{DType: dt, GradientCheckpointing: checkpointing, Training: true})
+		nn.Options{DType: dt, Mixed: mixed, GradientCheckpointing: checkpointing, Training: true})
 	check(err)
 	plan, err := graph.Compile()
 	check(err)
@@ -158,7 +162,7 @@ func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix st
 		}
 		norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), 1)
 		check(err)
-		if math.Abs(norm-norms[step]) > tolerance*norms[step] {
+		if math.Abs(norm-norms[step]) > inner*norms[step] {
 			t.Fatalf("step %d: gradient norm %.15g, PyTorch %.15g", step, norm, norms[step])
 		}
 		check(s.Step(o, 3e-3))
@@ -259,10 +263,27 @@ func TestTrainingsEqualOnAllDevices(t *testing.T) {
 					t.Errorf("%d events on cuda, %d on cpu, %d on meta: they differ", len(card.events), len(host.events), len(meta.events))
 				}
 				s.DType = "float32"
-				first, second := record(t, openCard(t, alloc.Config{}), s), record(t, openCard(t, alloc.Config{}), s)
-				for i := range first.weights {
-					if !bytes.Equal(first.weights[i], second.weights[i]) {
-						t.Fatalf("float32: two runs end with different weights (parameter %d)", i)
+				twice := func(precision string) recorded {
+					first, second := record(t, openCard(t, alloc.Config{}), s), record(t, openCard(t, alloc.Config{}), s)
+					for i := range first.weights {
+						if !bytes.Equal(first.weights[i], second.weights[i]) {
+							t.Fatalf("%s: two runs end with different weights (parameter %d)", precision, i)
+						}
+					}
+					return first
+				}
+				twice("float32")
+				s.Mixed = true
+				card = twice("mixed precision")
+				mixedCPU := device.NewCPU(alloc.Config{})
+				defer mixedCPU.Close()
+				mixedHost, meta := record(t, mixedCPU, s), record(t, device.NewMeta(alloc.Config{}), s)
+				if !slices.Equal(card.events, mixedHost.events) || !slices.Equal(card.events, meta.events) {
+					t.Errorf("mixed precision: %d events on cuda, %d on cpu, %d on meta: they differ", len(card.events), len(mixedHost.events), len(meta.events))
+				}
+				for i, v := range card.losses {
+					if math.Abs(v-host.losses[i]) > 0.05*math.Abs(host.losses[i]) {
+						t.Errorf("mixed precision, step %d: loss %.15g, in float64 %.15g", i, v, host.losses[i])
 					}
 				}
 			})
