@@ -1,7 +1,7 @@
 """Compares tidemark with PyTorch on this machine's card, turn by turn.
 
     go build -tags gpu -o bin/gpubench ./bench/gpu    (see docs/gpu.md)
-    python3 bench/gpu/compare.py --program bin/gpubench [--rounds 3] [--precision fp32] [--compile]
+    python3 bench/gpu/compare.py --program bin/gpubench [--rounds 3] [--precision fp32] [--optimizer adamw] [--compile]
 
 Each round runs every workload in tidemark and then in PyTorch, in processes of
 their own. The table has the medians over the rounds, tidemark's as a part of
@@ -30,15 +30,17 @@ def main():
     parser.add_argument("--program", default="bin/gpubench")
     parser.add_argument("--workloads", default="gpt-char,gpt-char-2,gpt2s,qwen,qwen-2")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--optimizer", default="adamw", choices=["adamw", "adamw-fused"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="PyTorch with torch.compile beside eager mode")
     parser.add_argument("--json", help="file for every measurement")
     args = parser.parse_args()
     workloads = args.workloads.split(",")
-    peer = [sys.executable, os.path.join(HERE, "pytorch.py"), "--precision", args.precision]
+    common = ["--precision", args.precision, "--optimizer", args.optimizer]
+    peer = [sys.executable, os.path.join(HERE, "pytorch.py"), *common]
     found, compiled = [], workloads if args.compile else []
     for _ in range(args.rounds):
-        for p in [args.program, "--precision", args.precision], peer:
+        for p in [args.program, *common], peer:
             found += run([*p, "--workloads", args.workloads])
         for w in list(compiled):
             lines = run([*peer, "--compile", "--workloads", w], may_fail=True)
@@ -54,7 +56,7 @@ def main():
         return statistics.median(m[key] for m in found if m["workload"] == workload and m["program"] == program)
 
     print(f"{'workload':12} {'program':17} {'step ms':>9} {'of it':>6} {'peak GB':>8} {'of it':>6} {'recorded':>8}"
-          f"   ({args.precision}, {args.rounds} rounds)")
+          f"   ({args.precision}, {args.optimizer}, {args.rounds} rounds)")
     for w in workloads:
         ms, peak = median(w, "tidemark", "step_ms"), median(w, "tidemark", "peak_bytes")
         recorded = median(w, "tidemark", "recorded_ms") / ms

@@ -32,6 +32,9 @@ type workload struct {
 	Tokens int             `json:"tokens"`
 	Loss   train.Loss      `json:"loss"`
 	Steps  int             `json:"steps"`
+
+	optimizer string
+	mixed     bool
 }
 
 // measured is what is printed of a workload.
@@ -39,6 +42,7 @@ type measured struct {
 	Workload      string             `json:"workload"`
 	Program       string             `json:"program"`
 	Precision     string             `json:"precision"`
+	Optimizer     string             `json:"optimizer"`
 	StepMs        float64            `json:"step_ms"`     // the median
 	LeastMs       float64            `json:"least_ms"`    // the fastest step
 	PhasesMs      map[string]float64 `json:"phases_ms"`   // of one recorded step
@@ -51,6 +55,7 @@ type measured struct {
 func main() {
 	names := flag.String("workloads", "gpt-char,gpt-char-2,gpt2s,qwen,qwen-2", "names in workloads.json, with commas")
 	precision := flag.String("precision", "fp32", "fp32; tf32: products of float32 matrices round their operands; bf16: mixed precision")
+	optimizer := flag.String("optimizer", "adamw", "adamw, PyTorch's default with temporaries, or adamw-fused")
 	profile := flag.Bool("profile", false, "print the time of each kind of call, after two steps of each workload")
 	cpu := flag.String("cpuprofile", "", "file for a profile of the host's work")
 	flag.Parse()
@@ -66,13 +71,13 @@ func main() {
 		defer f.Close()
 		defer pprof.StopCPUProfile()
 	}
-	if err := run(strings.Split(*names, ","), *precision, *profile); err != nil {
+	if err := run(strings.Split(*names, ","), *precision, *optimizer, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "gpu:", err)
 		os.Exit(1)
 	}
 }
 
-func run(names []string, precision string, profile bool) error {
+func run(names []string, precision, optimizer string, profile bool) error {
 	var workloads map[string]workload
 	if err := json.Unmarshal(workloadsJSON, &workloads); err != nil {
 		return fmt.Errorf("workloads.json: %w", err)
@@ -89,17 +94,18 @@ func run(names []string, precision string, profile bool) error {
 		if !ok {
 			return fmt.Errorf("unknown workload %q", name)
 		}
+		w.optimizer, w.mixed = optimizer, mixed
 		o := cuda.Options{Precision: p}
 		if profile {
 			w.Steps = 2
 			o.Profile = os.Stderr
 			fmt.Fprintf(os.Stderr, "\n%s, %s\n", name, precision)
 		}
-		m, err := measure(w, mixed, o)
+		m, err := measure(w, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		m.Workload, m.Program, m.Precision = name, "tidemark", precision
+		m.Workload, m.Program, m.Precision, m.Optimizer = name, "tidemark", precision, optimizer
 		if err := json.NewEncoder(os.Stdout).Encode(m); err != nil {
 			return err
 		}
@@ -110,8 +116,8 @@ func run(names []string, precision string, profile bool) error {
 const warmUp = 3
 
 // measure runs a workload's steps, first without and then with a recorder.
-func measure(w workload, mixed bool, o cuda.Options) (m measured, err error) {
-	plain, err := steps(w, mixed, o, nil)
+func measure(w workload, o cuda.Options) (m measured, err error) {
+	plain, err := steps(w, o, nil)
 	if err != nil {
 		return m, err
 	}
@@ -121,7 +127,7 @@ func measure(w workload, mixed bool, o cuda.Options) (m measured, err error) {
 		return m, nil
 	}
 	r := instrument.New(instrument.Options{})
-	recorded, err := steps(w, mixed, o, r)
+	recorded, err := steps(w, o, r)
 	if err != nil {
 		return m, err
 	}
@@ -143,7 +149,7 @@ type timing struct {
 	loss                     float64
 }
 
-func steps(w workload, mixed bool, o cuda.Options, r *instrument.Recorder) (t timing, err error) {
+func steps(w workload, o cuda.Options, r *instrument.Recorder) (t timing, err error) {
 	dev, err := cuda.Open(0, o)
 	if err != nil {
 		return t, err
@@ -157,8 +163,8 @@ func steps(w workload, mixed bool, o cuda.Options, r *instrument.Recorder) (t ti
 		return t, err
 	}
 	s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: w.Loss, Steps: w.Steps + warmUp,
-		Batch: w.Batch, Accumulate: 1, Tokens: w.Tokens, Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-4},
-		Seed: 1, DType: "float32", Mixed: mixed}
+		Batch: w.Batch, Accumulate: 1, Tokens: w.Tokens, Optimizer: w.optimizer, Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-4},
+		Seed: 1, DType: "float32", Mixed: w.mixed}
 	trainer, err := train.NewTrainer(dev, r, s, train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
 	if err != nil {
 		return t, err

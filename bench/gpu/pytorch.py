@@ -68,7 +68,7 @@ def measure(name, w, args):
     model.train()
     if args.compile:
         model = torch.compile(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=args.optimizer == "adamw-fused" or None)
     vocabulary = w["model"]["vocab_size"]
 
     def step():
@@ -103,7 +103,7 @@ def measure(name, w, args):
     else:
         times = [step() for _ in range(steps)]
     print(json.dumps({
-        "workload": name, "program": "pytorch" + ("-compiled" if args.compile else ""), "precision": args.precision,
+        "workload": name, "program": "pytorch" + ("-compiled" if args.compile else ""), "precision": args.precision, "optimizer": args.optimizer,
         "step_ms": statistics.median(t for t, _ in times), "least_ms": min(t for t, _ in times),
         "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
         "loss": times[-1][1]}), flush=True)
@@ -113,6 +113,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--workloads", default="gpt-char,gpt-char-2,gpt2s,qwen,qwen-2")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--optimizer", default="adamw", choices=["adamw", "adamw-fused"])
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--rows", type=int, default=25)

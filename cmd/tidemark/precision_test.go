@@ -54,6 +54,9 @@ func TestMixedPrecision(t *testing.T) {
 			t.Errorf("%s: the text does not tell the precision:\n%s", c.args, out)
 		}
 	}
+	if _, out, _ := tidemark(t, "compare", "c", "a"); !strings.Contains(out, "mixed precision") || !strings.Contains(out, "mixed_bf16") {
+		t.Errorf("the comparison does not tell the precisions:\n%s", out)
+	}
 	for _, c := range []struct{ args, want string }{
 		{"train --resume saved --device cpu --steps 6 --precision fp32", "leave --precision out"},
 		{"train " + small + " --dtype float64 --precision bf16", "float32"},

@@ -29,6 +29,8 @@ type Compared struct {
 	Tidemark string `json:"tidemark"`
 	Scenario string `json:"scenario"`
 	Device   Device `json:"device"`
+	// Precision is Report.Precision.
+	Precision string `json:"precision,omitempty"`
 }
 
 // SettingChange is a setting that differs; nested ones have a path for a name.
@@ -143,7 +145,7 @@ func Compare(a, b *Report, fileA, fileB string) (*Comparison, error) {
 }
 
 func compared(r *Report, file string) Compared {
-	return Compared{File: file, Tidemark: r.Tidemark, Scenario: r.Scenario, Device: r.Device}
+	return Compared{File: file, Tidemark: r.Tidemark, Scenario: r.Scenario, Device: r.Device, Precision: r.Precision}
 }
 
 func (c *Comparison) compareSettings(a, b any) error {

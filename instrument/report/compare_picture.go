@@ -206,7 +206,7 @@ func (c *Comparison) draw(d draw.Canvas, panels []*plot.Plot) {
 	for i, side := range []Compared{c.A, c.B} {
 		d.FillPolygon(compareColors[i], rectangle(outerMargin, top-10, outerMargin+10, top))
 		d.FillText(plain(9).align(0, -1), vg.Point{X: outerMargin + 16, Y: top},
-			shorten(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.describe()+", "+side.File, 150))
+			shorten(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.describe()+describePrecision(side.Precision)+", "+side.File, 150))
 		top -= 15
 	}
 	top -= 12

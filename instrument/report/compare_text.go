@@ -30,7 +30,7 @@ func (c *Comparison) WriteText(w io.Writer, o CompareTextOptions) error {
 		Compared
 	}{{"A", c.A}, {"B", c.B}} {
 		t.line("%s  %s", side.letter, side.File)
-		t.line("   %s on %s, tidemark %s", side.Scenario, side.Device.describe(), orAbsent(side.Tidemark))
+		t.line("   %s on %s%s, tidemark %s", side.Scenario, side.Device.describe(), describePrecision(side.Precision), orAbsent(side.Tidemark))
 	}
 	if c.A.Scenario != c.B.Scenario {
 		t.line("The scenarios differ: %s and %s.", c.A.Scenario, c.B.Scenario)

@@ -89,7 +89,7 @@ func (p Page) view() (*pageView, error) {
 		return nil, err
 	}
 	v := &pageView{Title: "tidemark: " + r.Scenario + " on " + r.Device.Kind, Report: r,
-		Device: r.Device.describe() + r.precision(), Settings: settings, Explanation: p.Explanation}
+		Device: r.Device.describe() + describePrecision(r.Precision), Settings: settings, Explanation: p.Explanation}
 	for _, c := range r.Checks {
 		if c.Holds {
 			v.Held++

@@ -33,7 +33,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 		o.Steps = 4
 	}
 	t := &textWriter{options: o}
-	t.line("%s on %s%s", r.Scenario, r.Device.describe(), r.precision())
+	t.line("%s on %s%s", r.Scenario, r.Device.describe(), describePrecision(r.Precision))
 	for i := range r.Runs {
 		t.run(&r.Runs[i])
 	}
@@ -44,15 +44,16 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	return nil
 }
 
-// precision is what follows the device where it is not the usual float32.
-func (r *Report) precision() string {
-	switch r.Precision {
+// describePrecision is what follows the device where it is not the usual
+// float32.
+func describePrecision(precision string) string {
+	switch precision {
 	case "", "fp32":
 		return ""
 	case "bf16":
 		return ", mixed precision (activations bfloat16, weights float32)"
 	}
-	return ", precision " + r.Precision
+	return ", precision " + precision
 }
 
 func (d Device) describe() string {
