@@ -61,7 +61,7 @@ func (o Options) train(ctx context.Context, out *Outcome, j job) (*trained, erro
 	// The trainer begins with the parameters; memory that runs out there is an
 	// observation like any other.
 	t, err := train.NewTrainer(dev, r.rec, j.settings, train.TrainerOptions{
-		Session: train.SessionOptions{WorkspaceBytes: j.workspace}, WaitPhases: true})
+		Session: train.SessionOptions{WorkspaceBytes: j.workspace, Interrupted: ctx.Err}, WaitPhases: true})
 	if err == nil {
 		r.plan = t.Plan()
 		r.parameters = nn.Count(t.Model())

@@ -29,6 +29,8 @@ type Session struct {
 	seed      uint64
 	hooks     []func(nn.Call, []device.Tensor)
 	caller    instrument.Caller // who asked for what is being done
+
+	interrupted func() error
 }
 
 // SessionOptions configure a Session. The zero value is the default.
@@ -42,6 +44,10 @@ type SessionOptions struct {
 	Profile Profile
 	// Seed is where random draws (initial weights, dropout) begin.
 	Seed uint64
+	// Interrupted is asked before each parameter gets its initial values, which
+	// takes minutes for large models on a cpu device; its error ends that. Nil
+	// never interrupts.
+	Interrupted func() error
 }
 
 // Param is a parameter on a device.
@@ -76,6 +82,8 @@ func NewSession(dev device.Device, recorder *instrument.Recorder, o SessionOptio
 		workspace: workspace{bytes: o.WorkspaceBytes},
 		libraries: libraries{profile: o.Profile},
 		seed:      o.Seed,
+
+		interrupted: o.Interrupted,
 	}
 }
 
@@ -183,6 +191,11 @@ func (s *Session) Input(name string, spec device.Spec, src []byte) (*Value, erro
 func (s *Session) Materialize(root nn.Module, dt device.DType) error {
 	s.calledFrom()
 	for i, p := range nn.Parameters(root) {
+		if s.interrupted != nil {
+			if err := s.interrupted(); err != nil {
+				return err
+			}
+		}
 		label := instrument.Label{Category: instrument.Parameter, Module: moduleOf(p.Name), Op: leafOf(p.Name)}
 		spec := device.Spec{DType: dt, Shape: p.Shape}
 		m, err := s.allocate(spec.Bytes(), s.tag(label), label)

@@ -1,7 +1,9 @@
 package train_test
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"testing"
 
@@ -274,5 +276,26 @@ func TestHooksSeeValues(t *testing.T) {
 	r.Release()
 	if len(paths) != 4 || paths[0] != "a" || paths[1] != "b" || paths[2] != "a" || paths[3] != "" {
 		t.Errorf("hooks were called for %q", paths)
+	}
+}
+
+// TestMaterializeCanBeInterrupted stops between two parameters, and gives back
+// what was taken.
+func TestMaterializeCanBeInterrupted(t *testing.T) {
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	asked := 0
+	s := miniSettings(t)
+	_, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{Session: train.SessionOptions{Interrupted: func() error {
+		if asked++; asked > 3 {
+			return context.Canceled
+		}
+		return nil
+	}}})
+	if !errors.Is(err, context.Canceled) || asked != 4 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+	if n := dev.Allocator().Stats().Allocated.Current; n != 0 {
+		t.Errorf("%d bytes are still allocated", n)
 	}
 }

@@ -41,7 +41,7 @@ func loadTrained(c *cli.Context) (*train.Trainer, func(), error) {
 		if c.IsSet("precision") {
 			s.Mixed = dev.mixed()
 		}
-	}, train.TrainerOptions{WeightsOnly: true})
+	}, train.TrainerOptions{WeightsOnly: true, Session: train.SessionOptions{Interrupted: c.Context.Err}})
 	if err != nil {
 		d.Close()
 		return nil, nil, err

@@ -313,7 +313,7 @@ func newTraining(c *cli.Context, dev chosen) (*training, error) {
 	}
 	j.recorder = instrument.New(instrument.Options{NoTiming: dev.kind == "meta"})
 	j.recorder.Attach(d.Allocator())
-	o := train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: workspaceBytes(c, dev.kind)}}
+	o := train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: workspaceBytes(c, dev.kind), Interrupted: c.Context.Err}}
 	if resume != "" {
 		j.trainer, err = train.Resume(d, j.recorder, resume, func(s *train.Settings) {
 			if c.IsSet("steps") {
