@@ -37,13 +37,13 @@ func (d *Device) adafactorColumns(g, column, partial device.Tensor, batch, rows,
 	if err != nil {
 		return err
 	}
-	n, chunk := chunks(rows, columns, partial.Elements()/(int64(batch)*int64(columns)))
+	n, chunk := scalarColumns.chunks(rows, columns, partial.Elements()/(int64(batch)*int64(columns)))
 	a := d.begin()
 	a.tensors(g, partial)
 	a.i64(int64(rows))
 	a.i32(columns)
 	a.i64(chunk)
-	g1 := columnGrid(columns, n)
+	g1 := scalarColumns.grid(columns, n)
 	g1.z = int64(batch)
 	if err := d.launch(f, g1, 256, 0); err != nil {
 		return err

@@ -25,9 +25,9 @@ func (d *Device) fill(y device.Tensor, value float64) error {
 	a := d.begin()
 	a.tensors(y)
 	a.i64(n)
-	a.flag(aligned(y))
+	a.flag(packed(y))
 	a.real(value, f.double)
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	return d.launchPacks(f, n, y.DType, mapPacks)
 }
 
 func (d *Device) zero(y device.Tensor) error {
@@ -82,16 +82,20 @@ func (d *Device) dropout(x, y device.Tensor, seed, stream uint64, p float64, acc
 	a := d.begin()
 	a.tensors(x, y)
 	a.i64(n)
-	a.flag(aligned(x, y))
+	a.flag(packed(x, y))
 	a.u64(seed)
 	a.u64(stream)
 	a.real(p, false)
 	a.real(1/(1-p), f.double)
 	a.flag(accumulate)
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	packs := 1
+	if packWidth(x.DType) < 4 {
+		packs = 2 // the generator gives four numbers at once
+	}
+	return d.launchPacks(f, n, x.DType, packs)
 }
 
-// elementwise1 runs a kernel y = f(x): copy, or an activation's forward.
+// elementwise1 runs a kernel y = f(x): an activation's forward.
 func (d *Device) elementwise1(kernel string, x, y device.Tensor) error {
 	f, err := d.kernel("elementwise", kernel, x.DType)
 	if err != nil {
@@ -101,8 +105,8 @@ func (d *Device) elementwise1(kernel string, x, y device.Tensor) error {
 	a := d.begin()
 	a.tensors(x, y)
 	a.i64(n)
-	a.flag(aligned(x, y))
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	a.flag(packed(x, y))
+	return d.launchPacks(f, n, x.DType, mapPacks)
 }
 
 // elementwise2 runs a kernel z = f(x, y): add, mul.
@@ -115,8 +119,8 @@ func (d *Device) elementwise2(kernel string, x, y, z device.Tensor) error {
 	a := d.begin()
 	a.tensors(x, y, z)
 	a.i64(n)
-	a.flag(aligned(x, y, z))
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	a.flag(packed(x, y, z))
+	return d.launchPacks(f, n, x.DType, mapPacks)
 }
 
 // scale is y = factor · x; axpy is y += factor · x.
@@ -129,9 +133,9 @@ func (d *Device) scale(kernel string, x, y device.Tensor, factor float64) error 
 	a := d.begin()
 	a.tensors(x, y)
 	a.i64(n)
-	a.flag(aligned(x, y))
+	a.flag(packed(x, y))
 	a.real(factor, f.double)
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	return d.launchPacks(f, n, x.DType, mapPacks)
 }
 
 // spread is y = factor · x[0] for the scalar x, the gradient of a sum or mean.
@@ -144,10 +148,10 @@ func (d *Device) spread(x, y device.Tensor, factor float64, accumulate bool) err
 	a := d.begin()
 	a.tensors(x, y)
 	a.i64(n)
-	a.flag(aligned(y))
+	a.flag(packed(y))
 	a.real(factor, f.double)
 	a.flag(accumulate)
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	return d.launchPacks(f, n, y.DType, mapPacks)
 }
 
 // activationBackward runs a kernel dx = dy · f'(kept): NAME_backward for relu, gelu_tanh, gelu_erf, silu
@@ -162,9 +166,9 @@ func (d *Device) activationBackward(kernel string, kept, dy, dx device.Tensor, a
 	a := d.begin()
 	a.tensors(kept, dy, dx)
 	a.i64(n)
-	a.flag(aligned(kept, dy, dx))
+	a.flag(packed(kept, dy, dx))
 	a.flag(accumulate)
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	return d.launchPacks(f, n, dy.DType, mapPacks)
 }
 
 // swigluGate is the gradient of silu(gate) · up with respect to gate; dgate may
@@ -178,9 +182,9 @@ func (d *Device) swigluGate(gate, up, dy, dgate device.Tensor, accumulate bool) 
 	a := d.begin()
 	a.tensors(gate, up, dy, dgate)
 	a.i64(n)
-	a.flag(aligned(gate, up, dy, dgate))
+	a.flag(packed(gate, up, dy, dgate))
 	a.flag(accumulate)
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	return d.launchPacks(f, n, dy.DType, mapPacks)
 }
 
 // positions is y = 0, 1, …, n − 1 in int32.

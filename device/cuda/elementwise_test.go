@@ -224,6 +224,14 @@ func TestDropout(t *testing.T) {
 		if string(l.raw(y)) != string(l.raw(dx)) {
 			l.t.Error("the gradient's mask differs from the forward pass's")
 		}
+		l.check(l.d.dropout(tx, dx, 5, 9, 0.25, true))
+		first := l.values(y)
+		l.compare("added", dx, each(first, func(i int) float64 { return 2 * first[i] }))
+		// At an address that is not a multiple of a pack.
+		l.check(l.d.dropout(part(tx, 1, 999), part(dx, 1, 999), 5, 9, 0.25, false))
+		if string(l.raw(part(dx, 1, 999))) != string(l.raw(y)[:999*elem.Size()]) {
+			l.t.Error("the mask depends on the address")
+		}
 	})
 }
 

@@ -144,6 +144,33 @@ func aligned(ts ...device.Tensor) bool {
 	return true
 }
 
+// packWidth is how many elements one instruction moves: 16 bytes, the kernels' WIDTH.
+func packWidth(dt device.DType) int { return 16 / int(dt.Size()) }
+
+// packed reports whether every tensor starts where 16 bytes can be read at once.
+func packed(ts ...device.Tensor) bool {
+	for i := range ts {
+		if ts[i].Addr%16 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// launchPacks queues a kernel that gives each thread some packs out of n elements.
+// Few elements are spread over more, smaller blocks.
+func (d *Device) launchPacks(f *function, n int64, dt device.DType, packs int) error {
+	perThread := int64(packs * packWidth(dt))
+	threads := int64(flatThreads)
+	for threads > 64 && n < 256*threads*perThread {
+		threads /= 2
+	}
+	return d.launch(f, grid{x: (n + threads*perThread - 1) / (threads * perThread)}, int(threads), 0)
+}
+
+// mapPacks is PACKS of elementwise.cu.
+const mapPacks = 2
+
 // rowThreads is the block size of kernels that give a block a row of n elements.
 func rowThreads(n int) int {
 	switch {

@@ -15,16 +15,33 @@ func (d *Device) biasAdd(x, b, y device.Tensor, rows, columns int) error {
 	a.tensors(x, b, y)
 	a.i64(n)
 	a.i32(columns)
-	a.flag(columns%4 == 0 && aligned(x, b, y))
-	return d.launch(f, flatGrid(n), flatThreads, 0)
+	a.flag(columns%packWidth(x.DType) == 0 && packed(x, b, y))
+	return d.launchPacks(f, n, x.DType, 2)
+}
+
+// columns is what a block of a column sum does: so many columns, and so many rows
+// at a time.
+type columns struct{ columns, rows int }
+
+// scalarColumns is for kernels that give a thread one column.
+var scalarColumns = columns{32, 8}
+
+// columnPart is for the kernels on sum_columns of common.cuh; vec says that they
+// read packs.
+func columnPart(dt device.DType, vec bool) columns {
+	if vec {
+		return columns{16 * packWidth(dt), 16}
+	}
+	return scalarColumns
 }
 
 // chunks is into how many parts the rows of a column sum are divided: as many
 // as keep the card busy and fit the scratch memory of `parts` rows. One means
 // that a single pass writes the result.
-func chunks(rows, columns int, parts int64) (n int, chunk int64) {
-	const leastRows, blocks = 32, 1024
-	want := min((rows+leastRows-1)/leastRows, max(1, blocks*32/max(columns, 1)))
+func (c columns) chunks(rows, width int, parts int64) (n int, chunk int64) {
+	// A thread reads four rows at once.
+	least, blocks, across := 4*c.rows, 660, max(1, (width+c.columns-1)/c.columns)
+	want := min((rows+least-1)/least, max(1, blocks/across))
 	if int64(want) > parts {
 		want = int(parts)
 	}
@@ -32,10 +49,13 @@ func chunks(rows, columns int, parts int64) (n int, chunk int64) {
 		return 1, int64(rows)
 	}
 	chunk = (int64(rows) + int64(want) - 1) / int64(want)
+	chunk = (chunk + int64(least) - 1) / int64(least) * int64(least)
 	return int((int64(rows) + chunk - 1) / chunk), chunk
 }
 
-func columnGrid(columns, chunks int) grid { return grid{x: int64(columns+31) / 32, y: int64(chunks)} }
+func (c columns) grid(width, chunks int) grid {
+	return grid{x: int64(width+c.columns-1) / int64(c.columns), y: int64(chunks)}
+}
 
 // columnSum is out (columns) = the sum over rows of x (rows, columns). Scratch
 // memory for more rows of out makes it faster.
@@ -44,7 +64,9 @@ func (d *Device) columnSum(x, out, scratch device.Tensor, rows, columns int, acc
 	if err != nil {
 		return err
 	}
-	n, chunk := chunks(rows, columns, rowsIn(scratch, columns))
+	vec := columns%packWidth(x.DType) == 0 && packed(x)
+	part := columnPart(x.DType, vec)
+	n, chunk := part.chunks(rows, columns, rowsIn(scratch, columns))
 	to := out
 	if n > 1 {
 		to = scratch
@@ -54,8 +76,9 @@ func (d *Device) columnSum(x, out, scratch device.Tensor, rows, columns int, acc
 	a.i64(int64(rows))
 	a.i32(columns)
 	a.i64(chunk)
+	a.flag(vec)
 	a.flag(accumulate && n == 1)
-	if err := d.launch(f, columnGrid(columns, n), 256, 0); err != nil || n == 1 {
+	if err := d.launch(f, part.grid(columns, n), 256, 0); err != nil || n == 1 {
 		return err
 	}
 	return d.columnFinish(x.DType, scratch, out, n, columns, accumulate)
@@ -79,7 +102,11 @@ func (d *Device) columnFinish(elem device.DType, partial, out device.Tensor, chu
 	a.i32(chunks)
 	a.i32(columns)
 	a.flag(accumulate)
-	return d.launch(f, columnGrid(columns, 1), 256, 0)
+	threads := 256
+	if columns < 8192 {
+		threads = 1024 // few blocks: more chunks at a time
+	}
+	return d.launch(f, scalarColumns.grid(columns, 1), threads, 0)
 }
 
 // rowParts is into how many parts the sum over k of a product of m × n elements

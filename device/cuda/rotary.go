@@ -2,7 +2,11 @@
 
 package cuda
 
-import "github.com/tidemark-lab/tidemark/device"
+import (
+	"math"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
 
 // rotaryTableCall: Out cos and sin (T, D). Ints: T, D, offset, single. Floats:
 // theta.
@@ -23,18 +27,33 @@ func rotaryTableCall(d *Device, c *device.Call) error {
 // ropeCall: In x (B, T, heads·D), cos, sin (T, D); Out y. Ints: B, T, heads, D.
 func ropeCall(inverse bool) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
-		f, err := d.kernel("rotary", "rope", c.Out[0].DType)
+		y := c.Out[0]
+		T, heads, size := int(c.Ints[1]), int(c.Ints[2]), int(c.Ints[3])
+		width := packWidth(y.DType)
+		name, threads := "rope", y.Elements()/2
+		vec := size > 0 && heads > 0 && size%(2*width) == 0 && packed(c.In[0], c.In[1], c.In[2], y)
+		if vec {
+			// HEADS of rotary.cu is 2.
+			packs := y.Elements() / int64(heads*size) * int64((heads+1)/2) * int64(size/2/width)
+			if vec = packs <= math.MaxUint32; vec {
+				name, threads = "rope_packs", packs
+			}
+		}
+		f, err := d.kernel("rotary", name, y.DType)
 		if err != nil {
 			return err
 		}
-		pairs := c.Out[0].Elements() / 2
 		a := d.begin()
-		a.tensors(c.In[0], c.In[1], c.In[2], c.Out[0])
-		a.i64(pairs)
-		a.i32(int(c.Ints[1]))
-		a.i32(int(c.Ints[2]))
-		a.i32(int(c.Ints[3]))
+		a.tensors(c.In[0], c.In[1], c.In[2], y)
+		if vec {
+			a.i32(int(threads))
+		} else {
+			a.i64(threads)
+		}
+		a.i32(T)
+		a.i32(heads)
+		a.i32(size)
 		a.flag(inverse)
-		return d.launch(f, flatScalarGrid(pairs), 256, 0)
+		return d.launch(f, flatScalarGrid(threads), 256, 0)
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// normSizes are rows and columns: small, with a rest, and longer than a block.
-var normSizes = [][2]int{{6, 8}, {37, 131}, {100, 384}, {3, 1536}}
+// normSizes are rows and columns: a row for part of a warp, for a warp and for a
+// block, with idle threads, and one that packs do not divide.
+var normSizes = [][2]int{{6, 8}, {37, 131}, {100, 384}, {9, 776}, {3, 1536}, {2, 4104}}
 
 func TestLayernorm(t *testing.T) {
 	l := newLab(t)
@@ -64,8 +65,12 @@ func TestLayernorm(t *testing.T) {
 			l.compare("db added, no scratch", db, wdb)
 			l.check(l.d.layernormBackward(tx, tw, mean, rstd, tdy, dx, rows, cols, false))
 			l.compare("dx", dx, wdx)
+			l.check(l.d.layernormBackward(tx, tw, mean, rstd, tdy, dx, rows, cols, true))
+			l.compare("dx added", dx, each(wdx, func(i int) float64 { return 2 * wdx[i] }))
 			l.check(l.d.layernormBackward(tx, tw, mean, rstd, tdy, tdy, rows, cols, false))
 			l.compare("dx in place", tdy, wdx)
+			l.check(l.d.layernormForward(tx, tw, device.Tensor{}, tx, mean, rstd, rows, cols, eps))
+			l.compare("y in place, no bias", tx, each(wy, func(i int) float64 { return wy[i] - b[i%cols] }))
 		}
 	})
 }
@@ -105,6 +110,96 @@ func TestRMSNorm(t *testing.T) {
 			l.compare("dw", dw, wdw)
 			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, dx, rows, cols, false))
 			l.compare("dx", dx, wdx)
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, dx, rows, cols, true))
+			l.compare("dx added", dx, each(wdx, func(i int) float64 { return 2 * wdx[i] }))
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, tdy, rows, cols, false))
+			l.compare("dx in place", tdy, wdx)
+			l.check(l.d.rmsnormForward(tx, tw, tx, rstd, rows, cols, eps))
+			l.compare("y in place", tx, wy)
+		}
+	})
+}
+
+// TestUnalignedNorms moves the rows to addresses where no pack can be read.
+func TestUnalignedNorms(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		const rows, cols, eps = 3, 64, 1e-6
+		x, dy, w := l.random(rows*cols+1), l.random(rows*cols+1), l.random(cols)
+		tw, rstd, mean := l.tensor(real, w), l.empty(real, rows), l.empty(real, rows)
+		results := func(offset int64) (out []device.Tensor) {
+			tx, tdy := part(l.tensor(elem, x), offset, rows*cols), part(l.tensor(elem, dy), offset, rows*cols)
+			out = []device.Tensor{l.empty(elem, rows*cols), l.empty(elem, rows*cols), l.empty(real, cols), l.empty(elem, rows*cols),
+				l.empty(elem, rows*cols), l.empty(real, cols)}
+			l.check(l.d.layernormForward(tx, tw, device.Tensor{}, out[0], mean, rstd, rows, cols, eps))
+			l.check(l.d.layernormBackward(tx, tw, mean, rstd, tdy, out[1], rows, cols, false))
+			l.check(l.d.normWeightGradient(tx, mean, rstd, tdy, out[2], device.Tensor{}, rows, cols, false))
+			l.check(l.d.rmsnormForward(tx, tw, out[3], rstd, rows, cols, eps))
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, out[4], rows, cols, false))
+			l.check(l.d.columnSum(tdy, out[5], device.Tensor{}, rows, cols, false))
+			return out
+		}
+		unaligned := results(1)
+		copy(x, x[1:])
+		copy(dy, dy[1:])
+		for i, want := range results(0) {
+			l.compare([]string{"y", "dx", "dw", "rms y", "rms dx", "sum"}[i], unaligned[i], l.values(want))
+		}
+	})
+}
+
+func TestColumnSums(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		for _, size := range [][2]int{{1, 24}, {3, 5}, {700, 272}, {700, 271}} {
+			rows, cols := size[0], size[1]
+			x, b := l.random(rows*cols), l.random(cols)
+			tx, tb, sum := l.tensor(elem, x), l.tensor(real, b), l.empty(real, cols)
+			want := make([]float64, cols)
+			for i, v := range x {
+				want[i%cols] += v
+			}
+			for _, parts := range []int{1, 3, 64} {
+				l.check(l.d.columnSum(tx, sum, l.empty(real, parts*cols), rows, cols, false))
+				l.compareWithin("sum", sum, want, 4*tolerances[real])
+			}
+			l.check(l.d.columnSum(tx, sum, l.empty(real, 64*cols), rows, cols, true))
+			l.compareWithin("sum added", sum, each(want, func(i int) float64 { return 2 * want[i] }), 4*tolerances[real])
+			l.check(l.d.biasAdd(tx, tb, tx, rows, cols))
+			l.compare("bias added in place", tx, each(x, func(i int) float64 { return x[i] + b[i%cols] }))
+		}
+	})
+}
+
+func TestRope(t *testing.T) {
+	l := newLab(t)
+	forTypes(t, l, func(l *lab, elem, real device.DType) {
+		for _, size := range [][4]int{{2, 3, 5, 32}, {1, 4, 2, 6}, {3, 2, 1, 128}} {
+			batch, length, heads, dims := size[0], size[1], size[2], size[3]
+			// Each column has an angle of its own, so that it shows which is taken.
+			x, c, s := l.random(batch*length*heads*dims), l.random(length*dims), l.random(length*dims)
+			tx, tc, ts, y := l.tensor(elem, x), l.tensor(real, c), l.tensor(real, s), l.empty(elem, len(x))
+			turned, back := make([]float64, len(x)), make([]float64, len(x))
+			half := dims / 2
+			for i := range x {
+				column := i % dims
+				angle := i/(heads*dims)%length*dims + column
+				if column < half {
+					turned[i] = x[i]*c[angle] - x[i+half]*s[angle]
+					back[i] = x[i]*c[angle] + x[i+half]*s[angle+half]
+				} else {
+					turned[i] = x[i]*c[angle] + x[i-half]*s[angle]
+					back[i] = x[i]*c[angle] - x[i-half]*s[angle-half]
+				}
+			}
+			run := func(kernel string, y device.Tensor) {
+				l.check(l.d.Run(&device.Call{Kernel: kernel, In: []device.Tensor{tx, tc, ts}, Out: []device.Tensor{y},
+					Ints: []int64{int64(batch), int64(length), int64(heads), int64(dims)}}))
+			}
+			run("rope.forward", y)
+			l.compare("turned", y, turned)
+			run("rope.backward", tx)
+			l.compare("turned back in place", tx, back)
 		}
 	})
 }

@@ -1,77 +1,117 @@
-// Kernels that treat tensors as flat: n elements, four for each thread.
-// vec says that every pointer is aligned to four elements.
+// Kernels that treat tensors as flat: n elements. vec says that every pointer is
+// aligned to a pack.
 
-template <class F> __device__ __forceinline__ void map1(const elem *x, elem *y, i64 n, int vec, F f) {
-    i64 i = FLAT_INDEX;
-    if (vec && i + 4 <= n) {
-        Vec<elem, 4> a = load4(x + i), r;
+// out = f(in[0], in[1], …), element by element; out may be any operand. A thread
+// reads all its packs before it writes: PACKS of each operand, blockDim.x packs
+// apart.
+#define PACKS 2
+template <int K, class F>
+__device__ __forceinline__ void map(const elem *const (&in)[K], elem *out, i64 n, int vec, F f) {
+    i64 start = (i64)blockIdx.x * blockDim.x * (PACKS * WIDTH), i = start + threadIdx.x * WIDTH;
+    int step = blockDim.x * WIDTH;
+    auto pack = [&](const Pack<elem>(&p)[K], i64 at) {
+        real x[K][WIDTH], r[WIDTH];
+        Pack<elem> y;
 #pragma unroll
-        for (int j = 0; j < 4; j++) set(r.v[j], f(to_real(a.v[j])));
-        store4(y + i, r);
+        for (int k = 0; k < K; k++) widen(p[k], x[k]);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) {
+            real a[K];
+#pragma unroll
+            for (int k = 0; k < K; k++) a[k] = x[k][j];
+            r[j] = f(a);
+        }
+        narrow(r, y);
+        write_pack(out + at, y);
+    };
+    if (vec && start + PACKS * step <= n) {
+        Pack<elem> p[PACKS][K];
+#pragma unroll
+        for (int u = 0; u < PACKS; u++)
+#pragma unroll
+            for (int k = 0; k < K; k++) p[u][k] = read_pack(in[k] + i + u * step);
+#pragma unroll
+        for (int u = 0; u < PACKS; u++) pack(p[u], i + u * step);
         return;
     }
-    for (int j = 0; j < 4 && i + j < n; j++) set(y[i + j], f(to_real(x[i + j])));
-}
-
-template <class F> __device__ __forceinline__ void map2(const elem *x, const elem *y, elem *z, i64 n, int vec, F f) {
-    i64 i = FLAT_INDEX;
-    if (vec && i + 4 <= n) {
-        Vec<elem, 4> a = load4(x + i), b = load4(y + i), r;
+    // The last block, or elements that do not lie as packs.
+#pragma unroll 1
+    for (int u = 0; u < PACKS; u++, i += step) {
+        if (vec && i + WIDTH <= n) {
+            Pack<elem> p[K];
 #pragma unroll
-        for (int j = 0; j < 4; j++) set(r.v[j], f(to_real(a.v[j]), to_real(b.v[j])));
-        store4(z + i, r);
-        return;
+            for (int k = 0; k < K; k++) p[k] = read_pack(in[k] + i);
+            pack(p, i);
+            continue;
+        }
+        elem x[WIDTH][K];
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++)
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                if (i + j < n) x[j][k] = in[k][i + j];
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) {
+            if (i + j >= n) break;
+            real a[K];
+#pragma unroll
+            for (int k = 0; k < K; k++) a[k] = to_real(x[j][k]);
+            set(out[i + j], f(a));
+        }
     }
-    for (int j = 0; j < 4 && i + j < n; j++) set(z[i + j], f(to_real(x[i + j]), to_real(y[i + j])));
 }
 
 // y = value
 extern "C" __global__ void fill(elem *y, i64 n, int vec, real value) {
-    map1(y, y, n, vec, [=](real) { return value; });
-}
-// y = x
-extern "C" __global__ void copy(const elem *x, elem *y, i64 n, int vec) {
-    map1(x, y, n, vec, [](real a) { return a; });
+    map({y}, y, n, vec, [=](const real *) { return value; });
 }
 // y = factor · x
 extern "C" __global__ void scale(const elem *x, elem *y, i64 n, int vec, real factor) {
-    map1(x, y, n, vec, [=](real a) { return factor * a; });
+    map({x}, y, n, vec, [=](const real *a) { return factor * a[0]; });
 }
 // out = a + b; out may be a or b.
 extern "C" __global__ void add(const elem *a, const elem *b, elem *out, i64 n, int vec) {
-    map2(a, b, out, n, vec, [](real a, real b) { return a + b; });
+    map({a, b}, out, n, vec, [](const real *a) { return a[0] + a[1]; });
 }
 // out = a · b; out may be a or b.
 extern "C" __global__ void mul(const elem *a, const elem *b, elem *out, i64 n, int vec) {
-    map2(a, b, out, n, vec, [](real a, real b) { return a * b; });
+    map({a, b}, out, n, vec, [](const real *a) { return a[0] * a[1]; });
 }
 // y += factor · x
 extern "C" __global__ void axpy(const elem *x, elem *y, i64 n, int vec, real factor) {
-    map2(x, y, y, n, vec, [=](real a, real b) { return b + factor * a; });
+    map({x, y}, y, n, vec, [=](const real *a) { return a[1] + factor * a[0]; });
 }
 // y = x[0], or y += x[0]: the gradient of a sum. factor is 1/n for a mean.
 extern "C" __global__ void spread(const real *x, elem *y, i64 n, int vec, real factor, int accumulate) {
     real g = factor * x[0];
-    if (accumulate) map1(y, y, n, vec, [=](real a) { return a + g; });
-    else map1(y, y, n, vec, [=](real) { return g; });
+    if (accumulate) map({y}, y, n, vec, [=](const real *a) { return a[0] + g; });
+    else map({y}, y, n, vec, [=](const real *) { return g; });
 }
 
 // Activations. Each backward kernel takes what the forward pass kept: the
 // result y where the derivative is a function of it, else the operand x.
 // dx = dy · f'(x), added to dx when accumulate is set.
 
-__device__ __forceinline__ real sigmoid_of(real x) { return (real)1 / ((real)1 + exp(-x)); }
+__device__ __forceinline__ real sigmoid_of(real x) {
+    if (ROUNDED) return (real)fast_reciprocal(1 + fast_exp2((float)x * -1.44269504088896340736f));
+    return (real)1 / ((real)1 + exp(-x));
+}
 
 // gelu_tanh(x) = x/2 · (1 + tanh u), u = √(2/π) · (x + 0.044715 x³), Hendrycks and
 // Gimpel 2016. (1 + tanh u)/2 is sigmoid(2u), which does not cancel for negative u.
 #define GELU_K ((real)0.79788456080286535588)
 #define GELU_C ((real)0.044715)
-__device__ __forceinline__ real gelu_tanh_of(real x) {
-    return x * sigmoid_of(2 * GELU_K * (x + GELU_C * x * x * x));
+__device__ __forceinline__ real gelu_tanh_sigmoid(real x) {
+    if (!ROUNDED) return sigmoid_of(2 * GELU_K * (x + GELU_C * x * x * x));
+    // −2u · log₂e
+    const float a = (float)(-2 * 0.79788456080286535588 * 1.44269504088896340736), b = a * 0.044715f;
+    float f = (float)x;
+    return (real)fast_reciprocal(1 + fast_exp2(f * (a + b * (f * f))));
 }
+__device__ __forceinline__ real gelu_tanh_of(real x) { return x * gelu_tanh_sigmoid(x); }
 __device__ __forceinline__ real gelu_tanh_derivative(real x) {
-    real s = sigmoid_of(2 * GELU_K * (x + GELU_C * x * x * x));
-    return s + x * s * ((real)1 - s) * 2 * GELU_K * ((real)1 + 3 * GELU_C * x * x);
+    real s = gelu_tanh_sigmoid(x);
+    return s + x * (s * ((real)1 - s)) * (2 * GELU_K + 6 * GELU_K * GELU_C * (x * x));
 }
 // gelu_erf(x) = x · Φ(x), Φ the normal distribution function.
 __device__ __forceinline__ real gelu_erf_of(real x) {
@@ -88,21 +128,21 @@ __device__ __forceinline__ real silu_derivative(real x) {
     return s * ((real)1 + x * ((real)1 - s));
 }
 
-#define ACTIVATION(name, forward, kept, derivative)                                                            \
-    extern "C" __global__ void name##_forward(const elem *x, elem *y, i64 n, int vec) {                        \
-        map1(x, y, n, vec, [](real x) { return forward; });                                                    \
-    }                                                                                                          \
-    extern "C" __global__ void name##_backward(const elem *kept, const elem *dy, elem *dx, i64 n, int vec,     \
-                                               int accumulate) {                                               \
-        if (accumulate) {                                                                                      \
-            i64 i = FLAT_INDEX;                                                                                \
-            for (int j = 0; j < 4 && i + j < n; j++) {                                                         \
-                real x = to_real(kept[i + j]);                                                                 \
-                set(dx[i + j], to_real(dx[i + j]) + to_real(dy[i + j]) * (derivative));                        \
-            }                                                                                                  \
-            return;                                                                                            \
-        }                                                                                                      \
-        map2(kept, dy, dx, n, vec, [](real x, real g) { return g * (derivative); });                           \
+#define ACTIVATION(name, forward, kept, derivative)                                                        \
+    extern "C" __global__ void name##_forward(const elem *x, elem *y, i64 n, int vec) {                    \
+        map({x}, y, n, vec, [](const real *a) {                                                            \
+            real x = a[0];                                                                                 \
+            return forward;                                                                                \
+        });                                                                                                \
+    }                                                                                                      \
+    extern "C" __global__ void name##_backward(const elem *kept, const elem *dy, elem *dx, i64 n, int vec, \
+                                               int accumulate) {                                           \
+        auto f = [](const real *a) {                                                                       \
+            real x = a[0];                                                                                 \
+            return a[1] * (derivative);                                                                    \
+        };                                                                                                 \
+        if (accumulate) map({kept, dy, dx}, dx, n, vec, [=](const real *a) { return a[2] + f(a); });       \
+        else map({kept, dy}, dx, n, vec, f);                                                               \
     }
 
 ACTIVATION(relu, x < 0 ? (real)0 : x, y, x > 0 ? (real)1 : (real)0) // a NaN stays one
@@ -114,33 +154,20 @@ ACTIVATION(sigmoid, sigmoid_of(x), y, x *((real)1 - x))
 
 // swiglu: y = silu(gate) · up
 extern "C" __global__ void swiglu_forward(const elem *gate, const elem *up, elem *y, i64 n, int vec) {
-    map2(gate, up, y, n, vec, [](real g, real u) { return silu_of(g) * u; });
+    map({gate, up}, y, n, vec, [](const real *a) { return silu_of(a[0]) * a[1]; });
 }
 // dgate = dy · up · silu'(gate); dgate may be any operand.
-extern "C" __global__ void swiglu_gate(const elem *gate, const elem *up, const elem *dy, elem *dgate, i64 n, int vec,
-                                       int accumulate) {
-    i64 i = FLAT_INDEX;
-    if (vec && i + 4 <= n && !accumulate) {
-        Vec<elem, 4> a = load4(gate + i), b = load4(up + i), c = load4(dy + i), r;
-#pragma unroll
-        for (int j = 0; j < 4; j++) set(r.v[j], to_real(c.v[j]) * to_real(b.v[j]) * silu_derivative(to_real(a.v[j])));
-        store4(dgate + i, r);
-        return;
-    }
-    for (int j = 0; j < 4 && i + j < n; j++) {
-        real d = to_real(dy[i + j]) * to_real(up[i + j]) * silu_derivative(to_real(gate[i + j]));
-        set(dgate[i + j], accumulate ? to_real(dgate[i + j]) + d : d);
-    }
+extern "C" __global__ void __launch_bounds__(256, 4)
+    swiglu_gate(const elem *gate, const elem *up, const elem *dy, elem *dgate, i64 n, int vec, int accumulate) {
+    auto f = [](const real *a) { return a[2] * a[1] * silu_derivative(a[0]); };
+    if (accumulate) map({gate, up, dy, dgate}, dgate, n, vec, [=](const real *a) { return a[3] + f(a); });
+    else map({gate, up, dy}, dgate, n, vec, f);
 }
 // dup = dy · silu(gate); dup may be any operand.
 extern "C" __global__ void swiglu_up(const elem *gate, const elem *dy, elem *dup, i64 n, int vec, int accumulate) {
-    if (accumulate) {
-        i64 i = FLAT_INDEX;
-        for (int j = 0; j < 4 && i + j < n; j++)
-            set(dup[i + j], to_real(dup[i + j]) + to_real(dy[i + j]) * silu_of(to_real(gate[i + j])));
-        return;
-    }
-    map2(gate, dy, dup, n, vec, [](real g, real d) { return d * silu_of(g); });
+    auto f = [](const real *a) { return a[1] * silu_of(a[0]); };
+    if (accumulate) map({gate, dy, dup}, dup, n, vec, [=](const real *a) { return a[2] + f(a); });
+    else map({gate, dy}, dup, n, vec, f);
 }
 
 // y = 0, 1, …, n − 1

@@ -14,20 +14,6 @@ struct Tensors {
     real *d[TENSORS];
 };
 
-// Calls f(tensor, element) for the elements of this block's chunk.
-template <class F> __device__ __forceinline__ void each(const Tensors &t, F f) {
-    int low = 0, high = t.count - 1;
-    while (low < high) {
-        int mid = (low + high + 1) / 2;
-        if (t.first[mid] <= (int)blockIdx.x) low = mid;
-        else high = mid - 1;
-    }
-    i64 start = (i64)((int)blockIdx.x - t.first[low]) * t.chunk;
-    i64 end = start + t.chunk < t.n[low] ? start + t.chunk : t.n[low];
-#pragma unroll 4
-    for (i64 i = start + threadIdx.x; i < end; i += blockDim.x) f(low, i);
-}
-
 // a + w·(b − a), as PyTorch computes it.
 __device__ __forceinline__ real lerp(real a, real b, real w) {
     return w < (real)0.5 ? a + w * (b - a) : b - (b - a) * ((real)1 - w);
@@ -131,15 +117,28 @@ extern "C" __global__ void adam(const Tensors t, int decoupled, int amsgrad, rea
 // buffers, which have no content yet in the first step.
 extern "C" __global__ void sgd(const Tensors t, int nesterov, int first, real lr, real momentum, real dampening,
                                real decay) {
-    each(t, [&](int k, i64 i) {
-        real p = t.x[k][i], g = t.a[k][i] + decay * p;
-        if (momentum != (real)0) {
-            real m = first ? g : momentum * t.b[k][i] + ((real)1 - dampening) * g;
-            t.b[k][i] = m;
+    bool has = momentum != (real)0;
+    auto update = [&](real &p, real g, real &m) {
+        g += decay * p;
+        if (has) {
+            m = first ? g : momentum * m + ((real)1 - dampening) * g;
             g = nesterov ? g + momentum * m : m;
         }
-        t.x[k][i] = p - lr * g;
-    });
+        p -= lr * g;
+    };
+    each4(
+        t,
+        [&](int k, i64 i) {
+            real4 p = load4(t.x[k] + i), g = load4(t.a[k] + i), m = four(has && !first ? t.b[k] : 0, i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) update(p.v[j], g.v[j], m.v[j]);
+            store4(t.x[k] + i, p);
+            if (has) store4(t.b[k] + i, m);
+        },
+        [&](int k, i64 i) {
+            real none = 0;
+            update(t.x[k][i], t.a[k][i], has ? t.b[k][i] : none);
+        });
 }
 
 // Sums in double over the block, left in all its threads.
@@ -158,7 +157,15 @@ __device__ __forceinline__ double block_sum_double(double x) {
 // partial[block] = the sum of squares of a chunk of x.
 extern "C" __global__ void squares(const Tensors t, double *partial) {
     double sum = 0;
-    each(t, [&](int k, i64 i) { sum += (double)t.x[k][i] * (double)t.x[k][i]; });
+    auto add = [&](real x) { sum += (double)x * (double)x; };
+    each4(
+        t,
+        [&](int k, i64 i) {
+            real4 x = load4(t.x[k] + i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) add(x.v[j]);
+        },
+        [&](int k, i64 i) { add(t.x[k][i]); });
     sum = block_sum_double(sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -177,7 +184,15 @@ extern "C" __global__ void total_norm(const double *partial, void *out, int part
 extern "C" __global__ void clip(const Tensors t, const double *norm, double limit) {
     double f = limit / (norm[0] + 1e-6);
     if (!(f < 1) || !(norm[0] <= 1.7976931348623157e308)) return;
-    each(t, [&](int k, i64 i) { t.x[k][i] *= (real)f; });
+    each4(
+        t,
+        [&](int k, i64 i) {
+            real4 x = load4(t.x[k] + i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) x.v[j] *= (real)f;
+            store4(t.x[k] + i, x);
+        },
+        [&](int k, i64 i) { t.x[k][i] *= (real)f; });
 }
 
 // Adafactor, for a parameter seen as B matrices of R × C.

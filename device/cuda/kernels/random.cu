@@ -58,21 +58,48 @@ extern "C" __global__ void normal(elem *y, i64 n, u64 seed, u64 stream, double s
 }
 
 // Dropout, forward and backward alike: y = x/(1−p) where unit ≥ p, else 0.
-// The mask is drawn again in the backward pass instead of being kept.
+// The mask is drawn again in the backward pass instead of being kept. vec says
+// that x and y are aligned to packs. A thread does DRAWN elements: a pack or, if
+// that is more, what the generator gives at once.
+#define DRAWN (WIDTH > 4 ? WIDTH : 4)
 extern "C" __global__ void dropout(const elem *x, elem *y, i64 n, int vec, u64 seed, u64 stream, float p, real keep,
                                    int accumulate) {
-    i64 i = FLAT_INDEX;
+    const int packs = DRAWN / WIDTH;
+    i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * DRAWN;
     if (i >= n) return;
-    u32 w[4];
-    philox(seed, stream, (u64)i / 4, w);
-    if (vec && i + 4 <= n && !accumulate) {
-        Vec<elem, 4> a = load4(x + i), r;
+    bool whole = vec && i + DRAWN <= n;
+    Pack<elem> a[packs], b[packs];
+    if (whole) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) set(r.v[j], unit(w[j]) >= p ? to_real(a.v[j]) * keep : (real)0);
-        store4(y + i, r);
+        for (int k = 0; k < packs; k++) {
+            a[k] = read_pack(x + i + k * WIDTH);
+            if (accumulate) b[k] = read_pack(y + i + k * WIDTH);
+        }
+    }
+    u32 w[DRAWN];
+#pragma unroll
+    for (int k = 0; k < DRAWN; k += 4) {
+        u32 four[4];
+        philox(seed, stream, (u64)(i + k) / 4, four);
+#pragma unroll
+        for (int j = 0; j < 4; j++) w[k + j] = four[j];
+    }
+    if (whole) {
+#pragma unroll
+        for (int k = 0; k < packs; k++) {
+            real v[WIDTH], old[WIDTH] = {};
+            widen(a[k], v);
+            if (accumulate) widen(b[k], old);
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) v[j] = (unit(w[k * WIDTH + j]) >= p ? v[j] * keep : (real)0) + old[j];
+            narrow(v, a[k]);
+            write_pack(y + i + k * WIDTH, a[k]);
+        }
         return;
     }
-    for (int j = 0; j < 4 && i + j < n; j++) {
+#pragma unroll
+    for (int j = 0; j < DRAWN; j++) {
+        if (i + j >= n) break;
         real r = unit(w[j]) >= p ? to_real(x[i + j]) * keep : (real)0;
         set(y[i + j], accumulate ? to_real(y[i + j]) + r : r);
     }

@@ -33,3 +33,50 @@ extern "C" __global__ void rope(const elem *x, const real *cosine, const real *s
     set(y[low], inverse ? a * c1 + b * s2 : a * c1 - b * s1);
     set(y[low + half], inverse ? b * c2 - a * s1 : b * c2 + a * s2);
 }
+
+// The same where D/2 is a multiple of WIDTH and rows of x, y, cosine and sine start
+// where a pack can be read. A thread turns a pack of pairs of up to HEADS heads of
+// one position. threads is (B·T) · ceil(H/HEADS) · (D/2)/WIDTH, below 2³².
+#define HEADS 2
+extern "C" __global__ void rope_packs(const elem *x, const real *cosine, const real *sine, elem *y, u32 threads, int T,
+                                      int H, int D, int inverse) {
+    u32 at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= threads) return;
+    u32 half = D / 2, across = half / WIDTH, parts = (H + HEADS - 1) / HEADS;
+    u32 i = at % across * WIDTH, h = at / across % parts * HEADS, row = at / across / parts;
+    i64 first = ((i64)row * H + h) * D + i, angle = (i64)(row % T) * D + i;
+    Pack<elem> low[HEADS], high[HEADS];
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+        if (k > 0 && (int)h + k >= H) break;
+        low[k] = read_pack(x + first + k * D);
+        high[k] = read_pack(x + first + k * D + half);
+    }
+    real c1[WIDTH], c2[WIDTH], s1[WIDTH], s2[WIDTH];
+    read_reals(cosine + angle, c1);
+    read_reals(cosine + angle + half, c2);
+    read_reals(sine + angle, s1);
+    read_reals(sine + angle + half, s2);
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) {
+        real a = s1[j], b = s2[j]; // the gradient exchanges them
+        s1[j] = inverse ? -b : a;
+        s2[j] = inverse ? -a : b;
+    }
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+        if (k > 0 && (int)h + k >= H) break;
+        real a[WIDTH], b[WIDTH], p[WIDTH], q[WIDTH];
+        widen(low[k], a);
+        widen(high[k], b);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) {
+            p[j] = a[j] * c1[j] - b[j] * s1[j];
+            q[j] = b[j] * c2[j] + a[j] * s2[j];
+        }
+        narrow(p, low[k]);
+        narrow(q, high[k]);
+        write_pack(y + first + k * D, low[k]);
+        write_pack(y + first + k * D + half, high[k]);
+    }
+}
