@@ -59,8 +59,10 @@ def main():
           f"   ({args.precision}, {args.optimizer}, {args.rounds} rounds)")
     for w in workloads:
         ms, peak = median(w, "tidemark", "step_ms"), median(w, "tidemark", "peak_bytes")
-        recorded = median(w, "tidemark", "recorded_ms") / ms
-        print(f"{w:12} {'tidemark':17} {ms:9.2f} {'':6} {peak / 1e9:8.2f} {'':6} {recorded:8.3f}")
+        ratios = [m["recorded_ms"] / m["step_ms"] for m in found
+                  if m["workload"] == w and m["program"] == "tidemark" and m["recorded_ms"]]
+        recorded = f"{statistics.median(ratios):8.3f}" if ratios else "-"
+        print(f"{w:12} {'tidemark':17} {ms:9.2f} {'':6} {peak / 1e9:8.2f} {'':6} {recorded:>8}")
         for p in ("pytorch", "pytorch-compiled"):
             if not any(m["workload"] == w and m["program"] == p for m in found):
                 continue

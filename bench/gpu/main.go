@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
@@ -46,7 +47,7 @@ type measured struct {
 	StepMs        float64            `json:"step_ms"`     // the median
 	LeastMs       float64            `json:"least_ms"`    // the fastest step
 	PhasesMs      map[string]float64 `json:"phases_ms"`   // of one recorded step
-	RecordedMs    float64            `json:"recorded_ms"` // the median with a recorder attached
+	RecordedMs    *float64           `json:"recorded_ms"` // the median with a recorder attached; null where it was not measured
 	PeakBytes     int64              `json:"peak_bytes"`  // allocated
 	ReservedBytes int64              `json:"reserved_bytes"`
 	Loss          float64            `json:"loss"`
@@ -115,26 +116,46 @@ func run(names []string, precision, optimizer string, profile bool) error {
 
 const warmUp = 3
 
-// measure runs a workload's steps, first without and then with a recorder.
+// measure runs a workload's steps without and with a recorder, turn by turn
+// where both fit the card: what the host does besides decides small steps.
 func measure(w workload, o cuda.Options) (m measured, err error) {
-	plain, err := steps(w, o, nil)
+	plain, err := start(w, o, nil)
 	if err != nil {
 		return m, err
+	}
+	defer func() { err = errors.Join(err, plain.close()) }()
+	if err := plain.warmUp(); err != nil {
+		return m, err
+	}
+	var recorded *training
+	if memory := plain.dev.Info().MemoryBytes; o.Profile == nil && memory != nil && plain.reservedBytes < *memory*2/5 {
+		if recorded, err = start(w, o, instrument.New(instrument.Options{})); err != nil {
+			return m, err
+		}
+		defer func() { err = errors.Join(err, recorded.close()) }()
+		if err := recorded.warmUp(); err != nil {
+			return m, err
+		}
+	}
+	for range w.Steps {
+		if err := plain.step(); err != nil {
+			return m, err
+		}
+		if recorded != nil {
+			if err := recorded.step(); err != nil {
+				return m, err
+			}
+		}
 	}
 	m.StepMs, m.LeastMs = median(plain.milliseconds), slices.Min(plain.milliseconds)
 	m.PeakBytes, m.ReservedBytes, m.Loss = plain.peakBytes, plain.reservedBytes, plain.loss
-	if o.Profile != nil {
+	if recorded == nil {
 		return m, nil
 	}
-	r := instrument.New(instrument.Options{})
-	recorded, err := steps(w, o, r)
-	if err != nil {
-		return m, err
-	}
-	r.Stop()
-	m.RecordedMs = median(recorded.milliseconds)
+	ms := median(recorded.milliseconds)
+	m.RecordedMs = &ms
 	m.PhasesMs = map[string]float64{}
-	all := r.Steps()
+	all := recorded.recorder.Steps()
 	for _, p := range all[len(all)-1].Phases {
 		if p.Seconds != nil {
 			m.PhasesMs[p.Name] = 1000 * *p.Seconds
@@ -143,59 +164,81 @@ func measure(w workload, o cuda.Options) (m measured, err error) {
 	return m, nil
 }
 
-type timing struct {
-	milliseconds             []float64
+// training is a workload on a device of its own, with what its steps measured.
+type training struct {
+	dev      device.Device
+	recorder *instrument.Recorder // nil for none
+	trainer  *train.Trainer
+	sources  train.Sources
+	steps    int
+
+	milliseconds             []float64 // after the warm-up
 	peakBytes, reservedBytes int64
 	loss                     float64
 }
 
-func steps(w workload, o cuda.Options, r *instrument.Recorder) (t timing, err error) {
-	dev, err := cuda.Open(0, o)
-	if err != nil {
-		return t, err
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	if r != nil {
-		r.Attach(dev.Allocator())
-	}
+func start(w workload, o cuda.Options, r *instrument.Recorder) (t *training, err error) {
 	config, err := nn.ParseConfig(w.Model)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
 	s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: w.Loss, Steps: w.Steps + warmUp,
 		Batch: w.Batch, Accumulate: 1, Tokens: w.Tokens, Optimizer: w.optimizer, Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-4},
 		Seed: 1, DType: "float32", Mixed: w.mixed}
-	trainer, err := train.NewTrainer(dev, r, s, train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
-	if err != nil {
-		return t, err
+	t = &training{recorder: r}
+	if t.sources, err = s.OpenSources(nil); err != nil {
+		return nil, err
 	}
-	defer trainer.Close()
-	sources, err := s.OpenSources(nil)
-	if err != nil {
-		return t, err
+	if t.dev, err = cuda.Open(0, o); err != nil {
+		return nil, err
 	}
-	for i := range w.Steps + warmUp {
-		batch := new(data.Batch)
-		if err := sources.Train.Batch(i, batch); err != nil {
-			return t, err
-		}
-		if err := dev.Synchronize(); err != nil {
-			return t, err
-		}
-		began := time.Now()
-		stats, err := trainer.Step(once(batch))
-		if err != nil {
-			return t, err
-		}
-		if err := dev.Synchronize(); err != nil {
-			return t, err
-		}
-		if i >= warmUp {
-			t.milliseconds = append(t.milliseconds, 1000*time.Since(began).Seconds())
-		}
-		t.peakBytes, t.reservedBytes, t.loss = stats.AllocatedBytes, stats.ReservedBytes, *stats.Loss
+	if r != nil {
+		r.Attach(t.dev.Allocator())
+	}
+	t.trainer, err = train.NewTrainer(t.dev, r, s, train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
+	if err != nil {
+		return nil, errors.Join(err, t.dev.Close())
 	}
 	return t, nil
+}
+
+// warmUp does the steps that are not measured.
+func (t *training) warmUp() error {
+	for range warmUp {
+		if err := t.step(); err != nil {
+			return err
+		}
+	}
+	t.milliseconds = nil
+	return nil
+}
+
+// step does the next step, between two waits for the card.
+func (t *training) step() error {
+	batch := new(data.Batch)
+	if err := t.sources.Train.Batch(t.steps, batch); err != nil {
+		return err
+	}
+	if err := t.dev.Synchronize(); err != nil {
+		return err
+	}
+	began := time.Now()
+	stats, err := t.trainer.Step(once(batch))
+	if err != nil {
+		return err
+	}
+	if err := t.dev.Synchronize(); err != nil {
+		return err
+	}
+	t.milliseconds = append(t.milliseconds, 1000*time.Since(began).Seconds())
+	t.peakBytes, t.reservedBytes, t.loss = stats.AllocatedBytes, stats.ReservedBytes, *stats.Loss
+	t.steps++
+	return nil
+}
+
+func (t *training) close() error {
+	t.trainer.Close()
+	return t.dev.Close()
 }
 
 func median(x []float64) float64 {
