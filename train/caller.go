@@ -15,14 +15,22 @@ var sessionMethods = func() string {
 	return name[:strings.LastIndex(name, "/")] + "/train.(*Session)"
 }()
 
+// stack is who called whom, the innermost first.
+type stack [8]uintptr
+
 // calledFrom notes which line asked the session for what it is about to do:
 // memory that it allocates from now on is labelled with it.
 func (s *Session) calledFrom() {
 	if s.recorder == nil {
 		return
 	}
-	var pcs [8]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	var pcs stack
+	n := runtime.Callers(2, pcs[:])
+	if c, ok := s.callers[pcs]; ok { // a loop comes by the same way each time
+		s.caller = c
+		return
+	}
+	frames := runtime.CallersFrames(pcs[:n])
 	for {
 		f, more := frames.Next()
 		if !strings.HasPrefix(f.Function, sessionMethods) {
@@ -32,6 +40,10 @@ func (s *Session) calledFrom() {
 				Line:     f.Line,
 				Function: f.Function[strings.LastIndexByte(f.Function, '/')+1:],
 			}
+			if s.callers == nil {
+				s.callers = make(map[stack]instrument.Caller)
+			}
+			s.callers[pcs] = s.caller
 			return
 		}
 		if !more {

@@ -29,6 +29,7 @@ type Session struct {
 	seed      uint64
 	hooks     []func(nn.Call, []device.Tensor)
 	caller    instrument.Caller // who asked for what is being done
+	callers   map[stack]instrument.Caller
 
 	interrupted func() error
 }

@@ -5,8 +5,7 @@
 // `ignore` are left out of the mean; any other target outside [0, V) makes it
 // NaN.
 
-// What is read at once: 16 bytes.
-#define WIDTH ((int)(16 / sizeof(elem)))
+// What is read at once: 16 bytes, of elements one by one.
 typedef Vec<elem, WIDTH> word;
 __device__ __forceinline__ word load_word(const elem *p) { return *reinterpret_cast<const word *>(p); }
 
