@@ -8,10 +8,12 @@ import (
 	"github.com/tidemark-lab/tidemark/train"
 )
 
-// PrecisionRow is a training in one precision as calculated for PyTorch's eager
-// mode on the meta device. Bytes are as requested, in the second step.
+// PrecisionRow is a training in one precision as calculated on the meta device,
+// for PyTorch's eager mode or, fused, for our kernels. Bytes are as requested, in
+// the second step.
 type PrecisionRow struct {
 	Precision       string `json:"precision"`
+	Composition     string `json:"composition"` // eager or fused
 	ParameterBytes  int64  `json:"parameter_bytes"`
 	GradientBytes   int64  `json:"gradient_bytes"`
 	StateBytes      int64  `json:"optimizer_state_bytes"`
@@ -19,12 +21,22 @@ type PrecisionRow struct {
 	PeakBytes       int64  `json:"peak_bytes"`       // allocated
 }
 
-// precisionRows calculates the precisions.
+// precisionRows calculates the precisions: PyTorch's, then ours.
 func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) {
-	var rows []PrecisionRow
+	type kind struct {
+		precision   train.Precision
+		composition nn.Composition
+	}
+	var kinds []kind
 	for _, precision := range train.Precisions() {
+		kinds = append(kinds, kind{precision, nn.Eager})
+	}
+	kinds = append(kinds, kind{train.FP32, nn.Fused}, kind{train.AMP, nn.Fused})
+	var rows []PrecisionRow
+	for _, k := range kinds {
+		precision := k.precision
 		p, err := train.Predict(train.Workload{Model: m.Config, Shape: train.BatchShape{Rows: set.Batch, Tokens: m.Tokens},
-			Loss: train.CrossEntropy, Steps: 2, Optimizer: "adamw", Precision: precision, Composition: nn.Eager})
+			Loss: train.CrossEntropy, Steps: 2, Optimizer: "adamw", Precision: precision, Composition: k.composition})
 		if err != nil {
 			return nil, fmt.Errorf("precision %s: %w", precision, err)
 		}
@@ -33,7 +45,7 @@ func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) 
 		}
 		all := spans(p.Recorder)
 		forward, optim := spanOf(all, 1, "forward"), spanOf(all, 1, "optim")
-		rows = append(rows, PrecisionRow{Precision: string(precision),
+		rows = append(rows, PrecisionRow{Precision: string(precision), Composition: k.composition.String(),
 			ParameterBytes: optim.start.byCategory[instrument.Parameter], GradientBytes: optim.start.byCategory[instrument.Gradient],
 			StateBytes:      optim.start.byCategory[instrument.OptimizerState],
 			ActivationBytes: forward.end.byCategory[instrument.Activation], PeakBytes: p.Recorder.Peak().AllocatedBytes})
@@ -47,7 +59,19 @@ func (f *formulas) precision(rows []PrecisionRow) {
 	for _, r := range rows[1:] {
 		f.run = r.Precision
 		switch train.Precision(r.Precision) {
+		case train.FP32: // what our mixed precision is beside
+			full = r
 		case train.AMP:
+			if r.Composition == nn.Fused.String() {
+				f.run = "mixed"
+				f.bytes("parameters", "D4.5", "Our mixed precision keeps parameters in float32", full.ParameterBytes, r.ParameterBytes)
+				f.bytes("gradients", "D4.5", "Its gradients of parameters are float32", full.GradientBytes, r.GradientBytes)
+				f.bytes("state", "D4.5", "Its optimizer state is float32", full.StateBytes, r.StateBytes)
+				// Statistics of norms and of the softmax stay float32, the logits
+				// have columns of padding.
+				f.near("activations", "D4.5", "Its activations are half of float32's within 5 %", full.ActivationBytes/2, r.ActivationBytes, 0.05)
+				continue
+			}
 			f.bytes("parameters", "D4.5", "Autocast keeps parameters in float32: they are not halved", full.ParameterBytes, r.ParameterBytes)
 			f.bytes("gradients", "D4.5", "Autocast's gradients are those of float32 parameters: not halved", full.GradientBytes, r.GradientBytes)
 			f.bytes("state", "D4.5", "The optimizer state stays in float32", full.StateBytes, r.StateBytes)
@@ -63,15 +87,25 @@ func (f *formulas) precision(rows []PrecisionRow) {
 }
 
 func explainPrecision(p *prose, rows []PrecisionRow) {
-	p.title("Mixed precision, calculated for PyTorch's eager mode with AdamW (the document: parameters, gradients, activations half, state FP32)")
+	p.title("Mixed precision, calculated with AdamW for PyTorch's eager mode, then for ours (the document: parameters, gradients, activations half, state FP32)")
 	table := [][]string{{"precision", "parameters", "gradients", "state", "activations", "of fp32's", "peak"}}
+	full := rows[0]
 	for _, r := range rows {
-		table = append(table, []string{r.Precision, size(r.ParameterBytes), size(r.GradientBytes), size(r.StateBytes), size(r.ActivationBytes),
-			percent(r.ActivationBytes, rows[0].ActivationBytes), size(r.PeakBytes)})
+		name := r.Precision
+		if r.Composition == nn.Fused.String() {
+			if name = "ours, fp32"; r.Precision != string(train.FP32) {
+				name = "ours, mixed"
+			} else {
+				full = r
+			}
+		}
+		table = append(table, []string{name, size(r.ParameterBytes), size(r.GradientBytes), size(r.StateBytes), size(r.ActivationBytes),
+			percent(r.ActivationBytes, full.ActivationBytes), size(r.PeakBytes)})
 	}
 	p.table(table)
 	p.say("  amp is PyTorch's autocast: it halves what matrix products and attention keep, and nothing else; weights, gradients and state stay")
 	p.say("  float32. bf16 has everything in 16 bits, the state included. Neither is the document's mixture of halved parameters and FP32 state,")
 	p.say("  which needs a float32 master copy of the weights: with AdamW N × (2 + 2 + 4 + 8) bytes, as many as the 4 × N × 4 of float32.")
-	p.say("  What shrinks are the activations, and they to more than half: norms, residuals and the loss stay float32.")
+	p.say("  What shrinks are the activations, and they to more than half: norms, residuals and the loss stay float32. Ours (--precision bf16)")
+	p.say("  stores all of them in bfloat16 over float32 weights, gradients and state: activations alone are halved, compared with our own float32.")
 }

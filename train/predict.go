@@ -176,6 +176,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	switch w.Precision {
 	case AMP:
 		o.Autocast, o.Mixed = w.Composition == nn.Eager, w.Composition == nn.Fused
+		o.PadHead = w.Loss == CrossEntropy // as BuildGraph has it
 	case BF16:
 		o.DType = device.BFloat16
 	}
