@@ -14,7 +14,7 @@ import (
 func TestMixedPredictionIsTheTraining(t *testing.T) {
 	s := miniSettings(t)
 	s.Model = s.Model.With(map[string]any{"vocab_size": 1030})
-	s.Dropout, s.ClipNorm, s.Mixed = 0, 0, true
+	s.Dropout, s.ClipNorm, s.Mixed, s.Batch = 0, 0, true, 64
 	plan, _ := stepOnMeta(t, s)
 	p, err := train.Predict(train.Workload{Model: s.Model, Shape: train.BatchShape{Rows: s.Batch, Tokens: s.Tokens},
 		Loss: train.CrossEntropy, Optimizer: "adamw", Precision: train.AMP, Composition: nn.Fused})
