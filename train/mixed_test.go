@@ -123,6 +123,63 @@ func TestMixedHasPaddedHead(t *testing.T) {
 	}
 }
 
+// TestPaddingIsNoToken has a model whose logits are all below zero, which those of
+// the padding are.
+func TestPaddingIsNoToken(t *testing.T) {
+	s := miniSettings(t)
+	s.Model = s.Model.With(map[string]any{"vocab_size": 29})
+	s.Mixed, s.Dropout = true, 0
+	sources, err := s.OpenSources(miniText(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	const likeliest = 3
+	for _, p := range tr.Session().Parameters() {
+		v := p.Value.Float32s()
+		for i := range v {
+			switch {
+			case p.Name == "lnf.weight":
+				v[i] = 0
+			case p.Name == "lnf.bias":
+				v[i] = 1
+			case p.Name == "head.weight" && i/16 == likeliest:
+				v[i] = -0.5
+			case p.Name == "head.weight":
+				v[i] = -1
+			}
+		}
+	}
+	e, err := tr.Evaluate(sources.Validation, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var batch data.Batch
+	hits, all := 0, 0
+	for i := range sources.Validation.Len() {
+		if err := sources.Validation.Batch(i, &batch); err != nil {
+			t.Fatal(err)
+		}
+		for _, target := range batch.Targets {
+			if target != data.Ignore {
+				all++
+			}
+			if target == likeliest {
+				hits++
+			}
+		}
+	}
+	if want := float64(hits) / float64(all); hits == 0 || math.Abs(e.Accuracy-want) > 1e-12 {
+		t.Errorf("accuracy %v, %d of %d targets are the likeliest token", e.Accuracy, hits, all)
+	}
+}
+
 // evaluateAgain evaluates the weights of a training in float32.
 func evaluateAgain(t *testing.T, tr *train.Trainer, s train.Settings, sources train.Sources) train.Evaluation {
 	t.Helper()

@@ -1,0 +1,56 @@
+package op
+
+import (
+	"math"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// TestCrossEntropyPadding has columns after the vocabulary that nothing reads and
+// whose gradient is zero, whatever was in its memory.
+func TestCrossEntropyPadding(t *testing.T) {
+	const rows, vocabulary, columns = 3, 5, 8
+	nan := float32(math.NaN())
+	x, dx := make([]float32, rows*columns), make([]float32, rows*columns)
+	for i := range x {
+		x[i], dx[i] = float32(i%7)/4, nan
+		if i%columns >= vocabulary {
+			x[i] = nan
+		}
+	}
+	tensor := func(v []float32, shape ...int) device.Tensor {
+		return device.Tensor{Spec: device.Spec{DType: device.Float32, Shape: shape}, Addr: uint64(uintptr(unsafe.Pointer(&v[0])))}
+	}
+	targets, count := []int32{0, 4, 2}, []int32{0}
+	ints := func(v []int32) device.Tensor {
+		return device.Tensor{Spec: device.Spec{DType: device.Int32, Shape: []int{len(v)}}, Addr: uint64(uintptr(unsafe.Pointer(&v[0])))}
+	}
+	loss, lse, g := make([]float32, 1), make([]float32, rows), []float32{1}
+	attributes := []int64{rows, vocabulary, IgnoreIndex, columns}
+	err := crossEntropy[float32](&device.Call{In: []device.Tensor{tensor(x, rows, columns), ints(targets)},
+		Out: []device.Tensor{tensor(loss), tensor(lse, rows), ints(count)}, Ints: attributes})
+	if err != nil || !(loss[0] > 0) {
+		t.Fatalf("loss %v, %v", loss[0], err)
+	}
+	err = crossEntropyBackward[float32](&device.Call{In: []device.Tensor{tensor(x, rows, columns), ints(targets), tensor(g), tensor(lse, rows), ints(count)},
+		Out: []device.Tensor{tensor(dx, rows, columns)}, Ints: attributes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := range rows {
+		var sum float64
+		for c, v := range dx[r*columns : (r+1)*columns] {
+			if c >= vocabulary && v != 0 {
+				t.Errorf("the gradient of padding is %v in row %d, column %d", v, r, c)
+			}
+			sum += float64(v)
+		}
+		if !(math.Abs(sum) < 1e-6) { // softmax less one target
+			t.Errorf("row %d's gradients add up to %v", r, sum)
+		}
+	}
+	runtime.KeepAlive([]any{x, dx, targets, count, loss, lse, g})
+}
