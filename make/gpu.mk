@@ -88,14 +88,20 @@ gpu-check: gpu-test-binary
 compile_kernels = TIDEMARK_NVRTC=$(2) LD_LIBRARY_PATH=$(1)/lib:$$LD_LIBRARY_PATH $(GPU_ENV) \
 	go test -tags gpu -count=1 -timeout 30m $(4) -run 'TestCompileKernels/^sm_($(3))$$' ./device/cuda
 
+# The choice among several compilers that are there.
+choose_compiler = LD_LIBRARY_PATH=$(GPU_SDK)/lib:$(GPU_SDK)/12/lib:$$LD_LIBRARY_PATH $(GPU_ENV) \
+	go test -tags gpu -count=1 -run 'TestCompilerForOldCard|TestOlderLibrary|TestLibraryForDriver' ./device/cuda
+
 gpu-kernels: gpu-sdk gpu-sdk-12 gpu-sdk-11 gpu-link
 	$(call compile_kernels,$(GPU_SDK),$(GPU_CUDA_VERSION),.*)
 	$(call compile_kernels,$(GPU_SDK)/12,$(GPU_CUDA12_VERSION),70)
 	$(call compile_kernels,$(GPU_SDK)/11,$(GPU_CUDA11_VERSION),70|80|90)
+	$(choose_compiler)
 
 gpu-kernels-short: gpu-sdk gpu-sdk-12 gpu-link
 	$(call compile_kernels,$(GPU_SDK),$(GPU_CUDA_VERSION),.*,-short)
 	$(call compile_kernels,$(GPU_SDK)/12,$(GPU_CUDA12_VERSION),70,-short)
+	$(choose_compiler)
 
 # gpu-emulate runs the tests of device/cuda on a driver that runs the kernels on
 # the processor: slow, but it finds wrong arithmetic without a card.

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -108,6 +109,22 @@ func architectures() ([]int, error) {
 		out = append(out, int(a))
 	}
 	return out, nil
+}
+
+// findCompiler opens an NVRTC that compiles for an architecture, such as 70: the
+// newest, or an older one where that no longer does. It returns the architectures
+// that the one now open compiles for, which lack the one asked for when none does.
+func findCompiler(architecture int) ([]int, error) {
+	newest, err := architectures()
+	if err != nil || slices.Contains(newest, architecture) {
+		return newest, err
+	}
+	for nvrtcLibrary.older() {
+		if known, err := architectures(); err == nil && slices.Contains(known, architecture) {
+			return known, nil
+		}
+	}
+	return newest, nvrtcLibrary.find(int(driverVersion.Load()))
 }
 
 // cached returns the machine code from the folder, compiling it when it is not

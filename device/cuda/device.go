@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -116,23 +117,26 @@ func (d *Device) start() error {
 	return d.openBLAS()
 }
 
-// target is the architecture to compile for: the card's.
+// target is the architecture to compile for: the card's. Where the NVRTC that is
+// open no longer knows it, an older one is looked for.
 func (d *Device) target() (string, error) {
-	known, err := architectures()
-	if err != nil {
-		return "", err
-	}
 	var major, minor int
 	if _, err := fmt.Sscanf(d.card.Capability, "%d.%d", &major, &minor); err != nil {
 		return "", fmt.Errorf("compute capability %q: %w", d.card.Capability, err)
 	}
-	for _, a := range known {
-		if a == 10*major+minor {
-			return fmt.Sprintf("sm_%d", a), nil
-		}
+	a := 10*major + minor
+	known, err := findCompiler(a)
+	if err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("%s has compute capability %s, which NVRTC %s does not compile for (it knows %v)",
-		d.card.Name, d.card.Capability, d.nvrtc, known)
+	if d.nvrtc, err = nvrtcVersion(); err != nil {
+		return "", err
+	}
+	if !slices.Contains(known, a) {
+		return "", fmt.Errorf("%s has compute capability %s, which NVRTC %s does not compile for (it knows %v)",
+			d.card.Name, d.card.Capability, d.nvrtc, known)
+	}
+	return fmt.Sprintf("sm_%d", a), nil
 }
 
 // Cards lists the machine's GPUs. Its error wraps device.ErrAbsent when there

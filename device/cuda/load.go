@@ -26,6 +26,7 @@ type library struct {
 	once  sync.Once
 	names []libraryName            // in the order tried
 	load  func(path string) string // returns the loader's message, or ""
+	at    int                      // which of the names is open
 	err   error
 }
 
@@ -64,13 +65,14 @@ func (l *library) open() error {
 func (l *library) find(driver int) error {
 	var files []string
 	var wrong error // with a file that is there, which says more than what is not
-	for _, name := range l.names {
+	for i, name := range l.names {
 		if files = append(files, name.file); driver != 0 && name.major > driver/1000 {
 			continue
 		}
 		for _, path := range candidates(name.file) {
 			message := l.load(path)
 			if message == "" {
+				l.at = i
 				return nil
 			}
 			if wrong == nil && !strings.HasPrefix(message, path+": cannot open shared object file") {
@@ -90,6 +92,20 @@ func (l *library) find(driver int) error {
 		wrong = errors.New("no such file where the loader looks, in CUDA_HOME, /usr/local/cuda* and VIRTUAL_ENV")
 	}
 	return fmt.Errorf("%s cannot be loaded: %w", strings.Join(files, " or "), wrong)
+}
+
+// older opens the next older library than the one that is open in its place, and
+// reports whether there is one.
+func (l *library) older() bool {
+	for i := l.at + 1; i < len(l.names); i++ {
+		for _, path := range candidates(l.names[i].file) {
+			if l.load(path) == "" {
+				l.at = i
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // load calls one of the C functions that load a library.

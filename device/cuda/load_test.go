@@ -9,6 +9,65 @@ import (
 	"testing"
 )
 
+// TestOlderLibrary goes from one library to the next older one that is there.
+func TestOlderLibrary(t *testing.T) {
+	for _, v := range []string{"CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"} {
+		t.Setenv(v, "")
+	}
+	var taken []string
+	l := library{names: nvrtcLibrary.names, load: func(path string) string {
+		if name := filepath.Base(path); name != "libnvrtc.so.12" {
+			taken = append(taken, name)
+			return ""
+		}
+		return path + ": cannot open shared object file: No such file or directory"
+	}}
+	if err := l.find(13000); err != nil {
+		t.Fatal(err)
+	}
+	if !l.older() || l.older() || !slices.Equal(taken, []string{"libnvrtc.so.13", "libnvrtc.so.11.2"}) {
+		t.Errorf("took %q", taken)
+	}
+}
+
+// TestCompilerForOldCard compiles for a card that only an older NVRTC knows,
+// where there are two, and for one that none knows.
+func TestCompilerForOldCard(t *testing.T) {
+	newest, err := architectures()
+	if err != nil {
+		t.Skip(err)
+	}
+	version, err := nvrtcVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := nvrtcLibrary.find(0); err != nil {
+			t.Error(err)
+		}
+	}()
+	if known, err := findCompiler(1); err != nil || !slices.Equal(known, newest) {
+		t.Errorf("a card of architecture 1: %v, %v; want what NVRTC %s knows", known, err, version)
+	}
+	if again, err := nvrtcVersion(); err != nil || again != version {
+		t.Errorf("after that NVRTC %s is open, %v; want %s", again, err, version)
+	}
+	if slices.Contains(newest, 70) {
+		t.Skipf("NVRTC %s knows sm_70 itself", version)
+	}
+	known, err := findCompiler(70)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(known, 70) {
+		t.Skip("there is no older NVRTC")
+	}
+	s := source{"cast", "-DREAL=float -DELEM=float -DFROM=float -DTO=bf16"}
+	if code, err := s.compile("sm_70"); err != nil || len(code) == 0 {
+		t.Errorf("%d bytes of code, %v", len(code), err)
+	}
+}
+
 // TestLibraryForDriver looks for cuBLAS among files of several versions, under
 // drivers of several versions.
 func TestLibraryForDriver(t *testing.T) {
