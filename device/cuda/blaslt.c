@@ -8,7 +8,7 @@
 #include <string.h>
 
 // Values of cublasLt.h, cublas_api.h and library_types.h.
-enum { DESC_TRANSA = 3, DESC_TRANSB = 4, DESC_EPILOGUE = 7, DESC_BIAS_POINTER = 8, DESC_BIAS_TYPE = 26 };
+enum { DESC_TRANSA = 3, DESC_TRANSB = 4, DESC_EPILOGUE = 7, DESC_BIAS_POINTER = 8 };
 enum { EPILOGUE_BIAS = 4 };
 enum { PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5 };
 enum { COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77, REAL_32F = 0 };
@@ -70,9 +70,8 @@ void tidemark_load_blaslt(void *library) {
 }
 
 int tidemark_product_create(CUcontext context, void *handle, int precision, int type, int type_c, int ta, int tb, int m,
-                            int n, int k, int64_t lda, int64_t ldb, int64_t ldc, int bias, int type_bias,
-                            size_t workspace_bytes, unsigned alignment, struct tidemark_product **product,
-                            int *algorithms) {
+                            int n, int k, int64_t lda, int64_t ldb, int64_t ldc, int bias, size_t workspace_bytes,
+                            unsigned alignment, struct tidemark_product **product, int *algorithms) {
 	if (!lt.matmul || tidemark_bind(context) != CUDA_SUCCESS) return NOT_INITIALIZED;
 	struct tidemark_product *p = calloc(1, sizeof *p);
 	if (!p) return NOT_INITIALIZED;
@@ -83,10 +82,6 @@ int tidemark_product_create(CUcontext context, void *handle, int precision, int 
 	if (!r) r = lt.desc_set(p->desc, DESC_TRANSA, &first, sizeof first);
 	if (!r) r = lt.desc_set(p->desc, DESC_TRANSB, &second, sizeof second);
 	if (!r && bias) r = lt.desc_set(p->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
-	if (!r && bias && type_bias != type_c) {
-		int32_t type = type_bias;
-		r = lt.desc_set(p->desc, DESC_BIAS_TYPE, &type, sizeof type);
-	}
 	if (!r) r = lt.layout_create(&p->b, type, tb ? k : n, tb ? n : k, ldb);
 	if (!r) r = lt.layout_create(&p->a, type, ta ? m : k, ta ? k : m, lda);
 	if (!r) r = lt.layout_create(&p->c, type_c, n, m, ldc);

@@ -70,13 +70,12 @@ int tidemark_blas_gemm(CUcontext context, void *handle, int precision, int ta, i
 // of matrices of one type into one of type_c is prepared for its shape and for
 // operands that start at multiples of `alignment` bytes, with up to eight
 // algorithms to choose from; bias says that a vector of n elements of
-// type_bias is added to every row, where cuBLASLt can.
+// type_c is added to every row.
 struct tidemark_product;
 void tidemark_load_blaslt(void *library);
 int tidemark_product_create(CUcontext context, void *handle, int precision, int type, int type_c, int ta, int tb, int m,
-                            int n, int k, int64_t lda, int64_t ldb, int64_t ldc, int bias, int type_bias,
-                            size_t workspace_bytes, unsigned alignment, struct tidemark_product **product,
-                            int *algorithms);
+                            int n, int k, int64_t lda, int64_t ldb, int64_t ldc, int bias, size_t workspace_bytes,
+                            unsigned alignment, struct tidemark_product **product, int *algorithms);
 int tidemark_product_run(CUcontext context, void *handle, CUstream stream, struct tidemark_product *product,
                          int algorithm, uint64_t a, uint64_t b, float beta, uint64_t c, uint64_t bias,
                          uint64_t workspace);

@@ -24,7 +24,6 @@ type productKey struct {
 	lda, ldb, ldc int
 	ta, tb, bias  bool
 	operands, to  device.DType
-	biasType      device.DType
 	alignment     uint64
 }
 
@@ -62,22 +61,20 @@ func (d *Device) fastProduct(m, n, k int, a, b matrix, beta float64, c matrix, b
 		return false, nil
 	}
 	key := productKey{m: m, n: n, k: k, lda: a.ld, ldb: b.ld, ldc: c.ld, ta: a.transposed, tb: b.transposed, bias: bias.Addr != 0,
-		operands: a.DType, to: c.DType, biasType: bias.DType, alignment: alignmentOf(a.Tensor, b.Tensor, c.Tensor)}
+		operands: a.DType, to: c.DType, alignment: alignmentOf(a.Tensor, b.Tensor, c.Tensor)}
 	p := d.products[key]
 	if p == nil {
 		p = d.newProduct(key)
 		d.products[key] = p
 	}
 	if p.product == nil {
-		if bias.Addr == 0 || bias.DType == c.DType {
-			return false, nil
-		}
-		// Not every version adds a bias of another type than the result's.
-		bias, err := d.roundedBias(bias, c.DType)
-		if err != nil || bias.Addr == 0 {
+		return false, nil
+	}
+	if bias.Addr != 0 && bias.DType != c.DType {
+		var err error
+		if bias, err = d.roundedBias(bias, c.DType); err != nil || bias.Addr == 0 {
 			return false, err
 		}
-		return d.fastProduct(m, n, k, a, b, beta, c, bias)
 	}
 	run := func(algorithm int) error {
 		r := C.tidemark_product_run(d.ccontext(), d.blas, d.cstream(), p.product, C.int(algorithm), C.uint64_t(a.Addr),
@@ -110,7 +107,7 @@ func (d *Device) newProduct(k productKey) *fastProduct {
 		bytes = d.blasWorkspace.Bytes()
 	}
 	r := C.tidemark_product_create(d.ccontext(), d.blas, C.int(d.options.Precision), blasTypes[k.operands], blasTypes[k.to],
-		flag(k.ta), flag(k.tb), C.int(k.m), C.int(k.n), C.int(k.k), C.int64_t(k.lda), C.int64_t(k.ldb), C.int64_t(k.ldc), flag(k.bias), blasTypes[k.biasType], C.size_t(bytes), C.uint(k.alignment),
+		flag(k.ta), flag(k.tb), C.int(k.m), C.int(k.n), C.int(k.k), C.int64_t(k.lda), C.int64_t(k.ldb), C.int64_t(k.ldc), flag(k.bias), C.size_t(bytes), C.uint(k.alignment),
 		&p.product, &n)
 	if r != 0 {
 		p.product = nil
@@ -208,8 +205,8 @@ func (d *Device) tune(p *fastProduct, key productKey, c matrix, run func(int) er
 	}
 	if d.profile != nil {
 		d.profile.tuned = true
-		fmt.Fprintf(d.profile.out, "%v product %d x %d x %d, transposed %v %v, bias %v %v: algorithm %d of %d, %.1f us against %.1f\n",
-			key.operands, key.m, key.n, key.k, key.ta, key.tb, key.bias, key.biasType, p.algorithm, p.algorithms, 1000*best, 1000*guess)
+		fmt.Fprintf(d.profile.out, "%v product %d x %d x %d, transposed %v %v, bias %v: algorithm %d of %d, %.1f us against %.1f\n",
+			key.operands, key.m, key.n, key.k, key.ta, key.tb, key.bias, p.algorithm, p.algorithms, 1000*best, 1000*guess)
 	}
 	return nil
 }
