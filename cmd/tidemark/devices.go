@@ -37,7 +37,7 @@ func deviceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "device", Value: "auto", Usage: "meta, cpu, cuda, cuda:N, or auto: cuda when there is a GPU, else meta"},
 		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
-		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "fp32; tf32: a GPU's products of float32 matrices round their operands to 11 bits; bf16: mixed precision, activations and products in bfloat16 over float32 weights"},
+		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "fp32; tf32: a GPU's products of float32 matrices round their operands to 11 bits; bf16: mixed precision, activations and products in bfloat16 over float32 weights (a saved training has its own)"},
 		&cli.Int64Flag{Name: "limit-bytes", Usage: "most bytes that the allocator may reserve; 0 for no limit"},
 	}
 }
