@@ -108,4 +108,4 @@ gpu-kernels-short: gpu-sdk gpu-sdk-12 gpu-link
 gpu-emulate: gpu-link
 	$(MAKE) -C device/cuda/internal/emulate OUT=$(GPU_SDK)/emulate CUDA_INCLUDE=$(GPU_INCLUDE)
 	LD_LIBRARY_PATH=$(GPU_SDK)/emulate TIDEMARK_EMULATE=$(CURDIR)/device/cuda/internal/emulate $(GPU_ENV) \
-		go test -tags gpu -count=1 -timeout 30m -skip TestCompileKernels ./device/cuda
+		go test -tags gpu -count=1 -timeout 2h -skip TestCompileKernels ./device/cuda
