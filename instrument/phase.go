@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/tidemark-lab/tidemark/device"
 )
 
 // PhaseRecord is one phase of a run, measured by the protocol of
@@ -95,12 +93,13 @@ func (r *Recorder) Phase(name string, sync func() error, run func() error) (Phas
 // memory is handed out and taken back by the host, in the order of the queue.
 // The seconds are the device's own, which are there once the step has ended or
 // the phase is asked for; that waits for the phase's work, whose failure the
-// record then keeps as the phase's error.
-func (r *Recorder) QueuedPhase(name string, timer device.Timer, run func() error) error {
-	var timing device.Timing
+// record then keeps as the phase's error. start begins to time what is queued
+// from then on.
+func (r *Recorder) QueuedPhase(name string, start func() (Timing, error), run func() error) error {
+	var timing Timing
 	var err error
 	if r.clock != nil {
-		timing, err = timer.StartTiming()
+		timing, err = start()
 	}
 	timed := false
 	i, err := r.phase(name, err, run, func() error {
@@ -118,10 +117,16 @@ func (r *Recorder) QueuedPhase(name string, timer device.Timer, run func() error
 	return err
 }
 
+// Timing is the time between two points of a device's queue: a device.Timing.
+type Timing interface {
+	Stop() error
+	Elapsed() (time.Duration, error)
+}
+
 // queuedPhase is a phase whose time was not asked for yet.
 type queuedPhase struct {
 	phase  int
-	timing device.Timing
+	timing Timing
 }
 
 // settle asks for the times of queued phases, waiting for their work.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/tidemark-lab/tidemark/device"
 )
 
 // queue is a device that works behind the host: it takes a second for each
@@ -24,7 +22,7 @@ type queueTiming struct {
 	start, end time.Duration
 }
 
-func (q *queue) StartTiming() (device.Timing, error) {
+func (q *queue) StartTiming() (Timing, error) {
 	if q.broken != nil {
 		return nil, q.broken
 	}
@@ -70,13 +68,13 @@ func TestQueuedPhases(t *testing.T) {
 		r.Step(step)
 		waits := q.waits
 		q.work(100) // before the first phase
-		check(r.QueuedPhase("forward", q, func() error {
+		check(r.QueuedPhase("forward", q.StartTiming, func() error {
 			f.free(f.alloc(2048, tag), 2048, tag)
 			q.work(3)
-			return r.QueuedPhase("inner", q, func() error { q.work(4); return nil })
+			return r.QueuedPhase("inner", q.StartTiming, func() error { q.work(4); return nil })
 		}))
 		q.work(50)
-		check(r.QueuedPhase("backward", q, func() error { q.work(5); return nil }))
+		check(r.QueuedPhase("backward", q.StartTiming, func() error { q.work(5); return nil }))
 		if q.waits != waits {
 			t.Errorf("step %d waits for the device before its end", step)
 		}
@@ -86,7 +84,7 @@ func TestQueuedPhases(t *testing.T) {
 		}
 	}
 	// A last one outside of any step is read when it is asked for.
-	check(r.QueuedPhase("after", q, func() error { q.work(6); return nil }))
+	check(r.QueuedPhase("after", q.StartTiming, func() error { q.work(6); return nil }))
 	want := map[string]float64{"forward": 7, "inner": 4, "backward": 5, "after": 6}
 	phases := r.Phases()
 	for _, p := range phases {
@@ -113,24 +111,24 @@ func TestQueuedPhaseFails(t *testing.T) {
 	full, lost := errors.New("out of memory"), errors.New("the card is lost")
 	r := New(Options{Clock: ticking()})
 	q := &queue{}
-	if err := r.QueuedPhase("run", q, func() error { q.work(2); return full }); !errors.Is(err, full) || err.Error() != "phase run: out of memory" {
+	if err := r.QueuedPhase("run", q.StartTiming, func() error { q.work(2); return full }); !errors.Is(err, full) || err.Error() != "phase run: out of memory" {
 		t.Errorf("error %v", err)
 	}
-	if err := r.QueuedPhase("later", q, func() error { return nil }); err != nil {
+	if err := r.QueuedPhase("later", q.StartTiming, func() error { return nil }); err != nil {
 		t.Error(err)
 	}
 	q.broken = lost
 	ran := false
-	if err := r.QueuedPhase("start", q, func() error { ran = true; return nil }); !errors.Is(err, lost) || ran {
+	if err := r.QueuedPhase("start", q.StartTiming, func() error { ran = true; return nil }); !errors.Is(err, lost) || ran {
 		t.Errorf("error %v, ran %v", err, ran)
 	}
 	q.broken = nil
-	if err := r.QueuedPhase("stop", q, func() error { q.broken = lost; return nil }); !errors.Is(err, lost) {
+	if err := r.QueuedPhase("stop", q.StartTiming, func() error { q.broken = lost; return nil }); !errors.Is(err, lost) {
 		t.Errorf("error %v", err)
 	}
 	q.broken = nil
 	r.EndStep()
-	if err := r.QueuedPhase("work", q, func() error { return nil }); err != nil {
+	if err := r.QueuedPhase("work", q.StartTiming, func() error { return nil }); err != nil {
 		t.Error(err)
 	}
 	q.broken = lost
@@ -158,7 +156,7 @@ func TestQueuedPhaseFails(t *testing.T) {
 // TestQueuedPhaseUntimed asks nothing of the device.
 func TestQueuedPhaseUntimed(t *testing.T) {
 	r := New(Options{NoTiming: true})
-	if err := r.QueuedPhase("forward", &queue{broken: errors.New("asked")}, func() error { return nil }); err != nil {
+	if err := r.QueuedPhase("forward", (&queue{broken: errors.New("asked")}).StartTiming, func() error { return nil }); err != nil {
 		t.Error(err)
 	}
 	if p := r.Phases()[0]; p.Seconds != nil || !p.Queued {

@@ -89,7 +89,7 @@ compile_kernels = TIDEMARK_NVRTC=$(2) LD_LIBRARY_PATH=$(1)/lib:$$LD_LIBRARY_PATH
 	go test -tags gpu -count=1 -timeout 30m $(4) -run 'TestCompileKernels/^sm_($(3))$$' ./device/cuda
 
 # The choice among several compilers that are there.
-choose_compiler = LD_LIBRARY_PATH=$(GPU_SDK)/lib:$(GPU_SDK)/12/lib:$$LD_LIBRARY_PATH $(GPU_ENV) \
+choose_compiler = TIDEMARK_NVRTC=$(GPU_CUDA_VERSION) LD_LIBRARY_PATH=$(GPU_SDK)/lib:$(GPU_SDK)/12/lib:$$LD_LIBRARY_PATH $(GPU_ENV) \
 	go test -tags gpu -count=1 -run 'TestCompilerForOldCard|TestOlderLibrary|TestLibraryForDriver' ./device/cuda
 
 gpu-kernels: gpu-sdk gpu-sdk-12 gpu-sdk-11 gpu-link

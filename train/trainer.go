@@ -213,7 +213,7 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 // phase runs f as a phase of a step.
 func (t *Trainer) phase(name string, f func() error) error {
 	if r := t.session.recorder; r != nil && t.timer != nil {
-		return r.QueuedPhase(name, t.timer, f)
+		return r.QueuedPhase(name, func() (instrument.Timing, error) { return t.timer.StartTiming() }, f)
 	}
 	return t.session.Measure(name, f)
 }

@@ -44,7 +44,7 @@ func (f *File) ReadAs(name string, dtype device.DType, dst []byte) error {
 	case device.Float64:
 		return f.floats(t, func(i int, v float64) { le.PutUint64(dst[8*i:], math.Float64bits(v)) })
 	case device.BFloat16:
-		return f.floats(t, func(i int, v float64) { le.PutUint16(dst[2*i:], bfloat16(float32(v))) })
+		return f.floats(t, func(i int, v float64) { le.PutUint16(dst[2*i:], uint16(device.RoundToBFloat(float32(v)))) })
 	case device.Int32:
 		return f.ints(t, dtype, func(i int, v int64) { le.PutUint32(dst[4*i:], uint32(v)) })
 	case device.Int64:
@@ -195,15 +195,6 @@ func (f *File) ints(t *Info, dtype device.DType, put func(i int, v int64)) error
 		}
 		return nil
 	})
-}
-
-// bfloat16 rounds to nearest even; NaN stays NaN.
-func bfloat16(v float32) uint16 {
-	bits := math.Float32bits(v)
-	if v != v {
-		return uint16(bits>>16) | 0x40
-	}
-	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
 // float16 widens an IEEE 754 half-precision number.

@@ -182,27 +182,6 @@ func TestLongTensor(t *testing.T) {
 	}
 }
 
-// Every bfloat16 survives the way through float32, and what lies between two
-// rounds to the nearer one, or to the even one in the middle.
-func TestBFloat16(t *testing.T) {
-	for h := range 1 << 16 {
-		v := math.Float32frombits(uint32(h) << 16)
-		if got := bfloat16(v); got != uint16(h) && v == v {
-			t.Fatalf("%#x came back as %#x", h, got)
-		}
-		if v != v && bfloat16(v)&0x7f == 0 {
-			t.Fatalf("NaN %#x became an infinity", h)
-		}
-	}
-	for bits, want := range map[uint32]uint16{
-		0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0x7f7fffff: 0x7f80, 0x7f800001: 0x7fc0,
-	} {
-		if got := bfloat16(math.Float32frombits(bits)); got != want {
-			t.Errorf("%#x rounds to %#x, want %#x", bits, got, want)
-		}
-	}
-}
-
 func TestMissingTensor(t *testing.T) {
 	f := mustOpen(t, reference)
 	_, err := f.Info("block.1.w")

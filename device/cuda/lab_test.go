@@ -85,9 +85,8 @@ func (l *lab) tensor(dt device.DType, x []float64) device.Tensor {
 		case device.Float64:
 			binary.LittleEndian.PutUint64(raw[8*i:], math.Float64bits(v))
 		case device.BFloat16:
-			u := math.Float32bits(float32(v))
-			u = (u + 0x7fff + u>>16&1) >> 16
-			x[i] = float64(math.Float32frombits(u << 16))
+			u := device.RoundToBFloat(float32(v))
+			x[i] = float64(u.Float32())
 			binary.LittleEndian.PutUint16(raw[2*i:], uint16(u))
 		case device.Int32:
 			binary.LittleEndian.PutUint32(raw[4*i:], uint32(int32(v)))

@@ -7,16 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
 // card is a device that says that everything took two seconds.
 type card struct{}
 
-func (card) StartTiming() (device.Timing, error) { return card{}, nil }
-func (card) Stop() error                         { return nil }
-func (card) Elapsed() (time.Duration, error)     { return 2 * time.Second, nil }
+func (card) StartTiming() (instrument.Timing, error) { return card{}, nil }
+func (card) Stop() error                             { return nil }
+func (card) Elapsed() (time.Duration, error)         { return 2 * time.Second, nil }
 
 // TestTimingIsNamed looks for how phases were timed in the JSON, the text and
 // the page, and for nothing where all were waited for.
@@ -30,7 +29,7 @@ func TestTimingIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if queued {
-			if err := m.rec.QueuedPhase("forward", card{}, work); err != nil {
+			if err := m.rec.QueuedPhase("forward", card{}.StartTiming, work); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -306,8 +306,10 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     const Elf64_Ehdr *h = (const Elf64_Ehdr *)image;
     if (memcmp(h->e_ident, ELFMAG, SELFMAG)) return CUDA_ERROR_INVALID_IMAGE;
     size_t n = h->e_shoff + (size_t)h->e_shnum * h->e_shentsize; // the headers come last
-    char path[] = "/tmp/emulate-kernel-XXXXXX";
-    int f = mkstemp(path);
+    const char *temporary = getenv("TMPDIR");
+    std::string name = std::string(temporary && *temporary ? temporary : P_tmpdir) + "/emulate-kernel-XXXXXX";
+    const char *path = name.c_str();
+    int f = mkstemp(name.data());
     if (f < 0 || write(f, image, n) != (ssize_t)n) return CUDA_ERROR_INVALID_IMAGE;
     close(f);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -65,9 +65,10 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int n, const char *const *
     std::string defines;
     for (int i = 0; i < n; i++)
         if (std::string(options[i]).rfind("-D", 0) == 0) defines += std::string(" '") + options[i] + "'";
-    char folder[] = "/tmp/emulate-XXXXXX";
-    if (!mkdtemp(folder)) return NVRTC_ERROR_OUT_OF_MEMORY;
-    std::string base = folder, compiler = cxx ? cxx : "c++";
+    const char *temporary = getenv("TMPDIR");
+    std::string base = std::string(temporary && *temporary ? temporary : P_tmpdir) + "/emulate-XXXXXX";
+    if (!mkdtemp(base.data())) return NVRTC_ERROR_OUT_OF_MEMORY;
+    std::string compiler = cxx ? cxx : "c++";
     write_file(base + "/kernel.cc", program->text);
     int failed = run(compiler + " -std=c++17 -E -P -I" + home + " -include emulate.h" + defines + " " + base +
                      "/kernel.cc -o " + base + "/all.cc 2>" + base + "/log");
