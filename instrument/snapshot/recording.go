@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -12,8 +14,8 @@ import (
 // allocator's at the end, began is when the recording did. The history is
 // given apart, for WriteTraces, and is made as it is read.
 //
-// An entry's frames are the module's path, the operation, and the Go caller
-// where it is known.
+// An entry's frames are, innermost first, the operation, the modules around it
+// and, where it is known, the Go caller.
 func Recording(rec *instrument.Recorder, segments []alloc.Segment, c alloc.Config, began time.Time) (*Snapshot, []iter.Seq[*TraceEntry]) {
 	frames := make(map[alloc.Tag][]Frame)
 	stack := func(t alloc.Tag) []Frame {
@@ -52,15 +54,23 @@ func Recording(rec *instrument.Recorder, segments []alloc.Segment, c alloc.Confi
 	return s, []iter.Seq[*TraceEntry]{history}
 }
 
+// framesOf is a label as a stack, innermost first as PyTorch writes stacks: the
+// operation, the modules it ran in, one frame for each level of the path, and
+// the Go caller, which ran the whole model. A flame graph that starts at a
+// stack's end so grows from the caller through the modules to the operation.
 func framesOf(l instrument.Label) []Frame {
-	module, op := l.Module, l.Op
-	if module == "" {
-		module = "(model)"
-	}
+	op := l.Op
 	if op == "" {
 		op = "(unknown)"
 	}
-	frames := []Frame{{Filename: "module", Name: module}, {Filename: "operation", Name: op}}
+	levels := []string{"(model)"}
+	if l.Module != "" {
+		levels = strings.Split(l.Module, ".")
+	}
+	frames := []Frame{{Filename: "operation", Name: op}}
+	for _, level := range slices.Backward(levels) {
+		frames = append(frames, Frame{Filename: "module", Name: level})
+	}
 	if l.Caller.File != "" {
 		frames = append(frames, Frame{Filename: l.Caller.File, Line: l.Caller.Line, Name: l.Caller.Function})
 	}
