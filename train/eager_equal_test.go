@@ -42,6 +42,12 @@ func TestEagerComputesTheSame(t *testing.T) {
 // gradients are the loss and the gradients of all parameters.
 func gradients(t *testing.T, config string, loss train.Loss, o nn.Options) [][]float64 {
 	t.Helper()
+	return gradientsOver(t, config, loss, o, 9)
+}
+
+// gradientsOver are gradients for sequences of so many tokens.
+func gradientsOver(t *testing.T, config string, loss train.Loss, o nn.Options, tokens int) [][]float64 {
+	t.Helper()
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
 	c := parse(t, []byte(config))
@@ -53,7 +59,7 @@ func gradients(t *testing.T, config string, loss train.Loss, o nn.Options) [][]f
 	if err := s.Materialize(model, o.DType); err != nil {
 		t.Fatal(err)
 	}
-	shape := train.BatchShape{Rows: 3, Tokens: 9}
+	shape := train.BatchShape{Rows: 3, Tokens: tokens}
 	classes := 23
 	if _, _, shape.Features, err = nn.Sizes(c); err != nil {
 		t.Fatal(err)

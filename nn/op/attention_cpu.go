@@ -106,16 +106,25 @@ func attentionBackward[T device.Float](c *device.Call) error {
 	if err != nil {
 		return err
 	}
-	n := len(c.In) - 3
+	lse := c.In[len(c.In)-1]
+	attentionGradients(a, c.In, c.Out, device.Floats[T](device.Tensor{Spec: lse.Spec, Addr: c.Scratch.Addr}))
+	return nil
+}
+
+// attentionGradients sets out to the gradients of in, which is the operands,
+// the result, its gradient and the log-sum-exp. delta is working memory of
+// B·H·Tq elements.
+func attentionGradients[T device.Float](a attention, in, out []device.Tensor, delta []T) {
+	n := len(in) - 3
 	s := attentionGradient[T]{
 		attention: a,
-		in:        tripleOf[T](&a, c.In[:n]),
-		grad:      tripleOf[T](&a, c.Out),
-		dout:      headsOf[T]{device.Floats[T](c.In[n+1]), a.heads * a.size, a.queries, a.size},
-		lse:       device.Floats[T](c.In[n+2]),
-		delta:     device.Floats[T](device.Tensor{Spec: c.In[n+2].Spec, Addr: c.Scratch.Addr}),
+		in:        tripleOf[T](&a, in[:n]),
+		grad:      tripleOf[T](&a, out),
+		dout:      headsOf[T]{device.Floats[T](in[n+1]), a.heads * a.size, a.queries, a.size},
+		lse:       device.Floats[T](in[n+2]),
+		delta:     delta,
 	}
-	s.setDelta(device.Floats[T](c.In[n]))
+	s.setDelta(device.Floats[T](in[n]))
 	// Both ways below add up the same numbers in the same order. The first
 	// computes five products a tile but divides into few parts only; the
 	// second computes seven.
@@ -125,7 +134,6 @@ func attentionBackward[T device.Float](c *device.Call) error {
 	} else {
 		s.byBlocks()
 	}
-	return nil
 }
 
 // setDelta sets δ from the forward result.

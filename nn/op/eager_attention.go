@@ -248,54 +248,38 @@ func (a *attention) backwardMemory(way SDPA, dt device.DType) []MemoryStep {
 	return m.drop(delta, tile).steps
 }
 
-// unpacked gives the operands of attention apart, in Go's memory, when they
-// come packed.
-func unpacked[T device.Float](c *device.Call, a attention) []device.Tensor {
-	n := a.heads * a.size
-	parts := make([]device.Tensor, 3)
-	x := device.Floats[T](c.In[0])
-	for i := range parts {
-		_, parts[i] = heapDense(device.Spec{DType: c.In[0].DType, Shape: []int{a.batch, a.keys, n}})
-		y := device.Floats[T](parts[i])
-		for r := range a.batch * a.keys {
-			copy(y[r*n:(r+1)*n], x[(3*r+i)*n:])
-		}
-	}
-	return parts
-}
-
-// eagerAttention computes with the fused kernel; the result is the same.
+// eagerAttention computes with the fused kernel; the result is the same. Packed
+// operands are one tensor, behind which a cache may come.
 func eagerAttention[T device.Float](packed bool) kernel {
 	return func(c *device.Call) error {
-		a, err := attentionOf(c)
-		if err != nil {
-			return err
-		}
 		inner := *c
 		if packed {
-			inner.In = unpacked[T](c, a)
+			inner.In = c.In[:1]
 		}
-		inner.Out = slices.Clone(c.Out[:2])
 		return attentionForward[T](&inner)
 	}
 }
 
+// eagerAttentionBackward has no scratch memory from the allocator, since
+// PyTorch's kernel has its own, but a slice of Go's.
 func eagerAttentionBackward[T device.Float](packed bool) kernel {
 	return func(c *device.Call) error {
 		a, err := attentionOf(c)
 		if err != nil {
 			return err
 		}
-		inner := *c
+		in := c.In
 		if packed {
-			inner.In = append(unpacked[T](c, a), c.In[1], c.In[2], c.In[3])
-			if len(c.In) > 5 && c.In[3].Elements() == c.Out[1].Elements() && c.In[4].DType == c.In[0].DType {
-				inner.In[5] = c.In[4] // behind the cache
+			lse := in[3]
+			if len(in) > 5 && lse.Elements() == c.Out[1].Elements() && in[4].DType == in[0].DType {
+				lse = in[4] // behind the cache
 			}
+			in = []device.Tensor{in[0], in[1], in[2], lse}
+		} else {
+			in = in[:6]
 		}
-		inner.In = inner.In[:6]
-		_, inner.Scratch = heapDense(device.Spec{DType: c.Out[0].DType, Shape: []int{a.batch * a.heads * a.queries}})
-		return attentionBackward[T](&inner)
+		attentionGradients(a, in, c.Out, make([]T, a.batch*a.heads*a.queries))
+		return nil
 	}
 }
 

@@ -21,11 +21,15 @@ func TestCrossEntropyPadding(t *testing.T) {
 			x[i] = nan
 		}
 	}
+	var pinner runtime.Pinner // a tensor is an address: the slices must neither move with the stack nor go
+	defer pinner.Unpin()
 	tensor := func(v []float32, shape ...int) device.Tensor {
+		pinner.Pin(&v[0])
 		return device.Tensor{Spec: device.Spec{DType: device.Float32, Shape: shape}, Addr: uint64(uintptr(unsafe.Pointer(&v[0])))}
 	}
 	targets, count := []int32{0, 4, 2}, []int32{0}
 	ints := func(v []int32) device.Tensor {
+		pinner.Pin(&v[0])
 		return device.Tensor{Spec: device.Spec{DType: device.Int32, Shape: []int{len(v)}}, Addr: uint64(uintptr(unsafe.Pointer(&v[0])))}
 	}
 	loss, lse, g := make([]float32, 1), make([]float32, rows), []float32{1}
@@ -52,5 +56,4 @@ func TestCrossEntropyPadding(t *testing.T) {
 			t.Errorf("row %d's gradients add up to %v", r, sum)
 		}
 	}
-	runtime.KeepAlive([]any{x, dx, targets, count, loss, lse, g})
 }
