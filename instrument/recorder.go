@@ -51,6 +51,9 @@ type Recorder struct {
 	queued []queuedPhase // those whose time is not known yet
 	steps  []StepRecord
 	marks  []Mark
+
+	failures  []Failure
+	lastAlloc int64 // position of the last allocation, -1 before any
 }
 
 // block is a live block.
@@ -81,6 +84,8 @@ func New(o Options) *Recorder {
 		live:   map[uint64]block{},
 		ring:   ring{limit: int64(o.MaxEvents)},
 		peak:   Peak{Step: NoStep},
+
+		lastAlloc: -1,
 	}
 	if !o.NoTiming {
 		r.clock = o.Clock
@@ -114,6 +119,7 @@ func (r *Recorder) Attach(s Source) {
 	r.attached = true
 	for _, seg := range s.Segments() {
 		r.now.ReservedBytes += seg.Bytes
+		r.ring.reserved.add(Range{seg.Addr, seg.Bytes, seg.Stream, seg.Expandable})
 		for _, b := range seg.Blocks {
 			if b.State == alloc.ActiveAllocated {
 				r.live[b.Addr] = block{bytes: b.Bytes, event: -1, tag: untagged}
@@ -167,6 +173,7 @@ func (r *Recorder) observe(ev *alloc.Event) {
 			r.blame("event %d allocates the block at %#x, which is in use", r.ring.end, ev.Addr)
 		}
 		r.change(rec.tag, ev.BlockBytes, 1)
+		r.lastAlloc = r.ring.end
 	case alloc.FreeRequested:
 		b, ok := r.live[ev.Addr]
 		if ok {
@@ -186,6 +193,8 @@ func (r *Recorder) observe(ev *alloc.Event) {
 		r.now.ReservedBytes += ev.Size
 	case alloc.SegmentFree, alloc.SegmentUnmap:
 		r.now.ReservedBytes -= ev.Size
+	case alloc.OOM:
+		r.fail(ev)
 	}
 	if r.now.AllocatedBytes != ev.AllocatedBytes || r.now.ReservedBytes != ev.ReservedBytes {
 		r.blame("at event %d (%v) the recorder counts %d allocated and %d reserved bytes, the allocator %d and %d",

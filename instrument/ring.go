@@ -52,6 +52,8 @@ type ring struct {
 	place  int64 // of the next record: end % limit, without the division
 	chunks [][]record
 	base   Usage // before record number begin
+	// reserved is the ranges of memory before record number begin.
+	reserved ranges
 }
 
 func (g *ring) at(i int64) *record {
@@ -62,7 +64,11 @@ func (g *ring) at(i int64) *record {
 func (g *ring) push(rec *record, held []held) {
 	if g.end-g.begin == g.limit {
 		// The oldest record lies where the next one goes.
-		g.chunks[g.place/chunk][g.place%chunk].apply(&g.base, held)
+		oldest := &g.chunks[g.place/chunk][g.place%chunk]
+		oldest.apply(&g.base, held)
+		if oldest.action >= alloc.SegmentAlloc && oldest.action <= alloc.SegmentUnmap {
+			g.reserved.apply(oldest)
+		}
 		g.begin++
 	} else if g.place%chunk == 0 {
 		g.chunks = append(g.chunks, make([]record, min(chunk, g.limit-g.place)))

@@ -36,10 +36,26 @@ type Page struct {
 	MaxEvents int
 }
 
-// PageRecording is the timeline of one run.
+// PageRecording is the timeline of one run: its recorder, or a history from
+// elsewhere.
 type PageRecording struct {
 	Name     string // that of the run in the report
 	Recorder *instrument.Recorder
+	History  *History // instead of Recorder
+}
+
+// history is the recording's.
+func (r *PageRecording) history() (*History, error) {
+	switch {
+	case r.History != nil:
+		if err := r.History.Check(); err != nil {
+			return nil, fmt.Errorf("recording %q: %w", r.Name, err)
+		}
+		return r.History, nil
+	case r.Recorder != nil:
+		return RecordedHistory(r.Recorder), nil
+	}
+	return nil, fmt.Errorf("recording %q has no recorder and no history", r.Name)
 }
 
 // DefaultPageEvents is how many events a page carries unless told otherwise.
@@ -100,19 +116,21 @@ func (p Page) WriteHTML(w io.Writer) error {
 	if p.Report == nil {
 		return errors.New("write page: there is no report")
 	}
-	for _, r := range p.Recordings {
-		if r.Recorder == nil {
-			return fmt.Errorf("write page: recording %q has no recorder", r.Name)
+	histories := make([]*History, len(p.Recordings))
+	for i := range p.Recordings {
+		var err error
+		if histories[i], err = p.Recordings[i].history(); err != nil {
+			return fmt.Errorf("write page: %w", err)
 		}
 	}
 	parts := loadParts()
 	// Marshal writes <, > and & as \u003c and so on, so that nothing in the data
 	// can end the script element that holds it.
-	data, err := json.Marshal(p.data())
+	data, err := json.Marshal(p.data(histories))
 	if err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}
-	view, err := p.view()
+	view, err := p.view(histories)
 	if err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}

@@ -61,26 +61,26 @@ func lifetimes(rec *instrument.Recorder) []lifetime {
 // thin keeps at most n lifetimes: first those in use at the peak, then those of
 // the most bytes times events. It returns how many it left out, and the bytes
 // of the largest of them.
-func thin(list []lifetime, n int, peakEvent int64) (kept []lifetime, leftOut, largestBytes int64) {
+func thin(list []BlockSpan, n int, peakEvent int64) (kept []BlockSpan, leftOut, largestBytes int64) {
 	if len(list) <= n {
 		return list, 0, 0
 	}
-	atPeak := func(l *lifetime) bool { return l.start <= peakEvent && peakEvent < l.end }
+	atPeak := func(b *BlockSpan) bool { return b.Start <= peakEvent && peakEvent < b.End }
 	order := slices.Clone(list)
-	slices.SortStableFunc(order, func(a, b lifetime) int {
+	slices.SortStableFunc(order, func(a, b BlockSpan) int {
 		if pa, pb := atPeak(&a), atPeak(&b); pa != pb {
 			if pa {
 				return -1
 			}
 			return 1
 		}
-		return cmp.Compare(float64(b.bytes)*float64(b.end-b.start), float64(a.bytes)*float64(a.end-a.start))
+		return cmp.Compare(float64(b.Bytes)*float64(b.End-b.Start), float64(a.Bytes)*float64(a.End-a.Start))
 	})
 	for _, l := range order[n:] {
-		largestBytes = max(largestBytes, l.bytes)
+		largestBytes = max(largestBytes, l.Bytes)
 	}
 	kept = order[:n]
-	slices.SortStableFunc(kept, func(a, b lifetime) int { return cmp.Compare(a.start, b.start) })
+	slices.SortStableFunc(kept, func(a, b BlockSpan) int { return cmp.Compare(a.Start, b.Start) })
 	return kept, int64(len(list) - n), largestBytes
 }
 

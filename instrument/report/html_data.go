@@ -2,9 +2,7 @@ package report
 
 import (
 	"slices"
-	"time"
 
-	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
@@ -113,16 +111,16 @@ type pageMark struct {
 // event: some for each pixel, to zoom into.
 const pageColumnCount = 8000
 
-func (p Page) data() pageData {
+func (p Page) data(histories []*History) pageData {
 	d := pageData{Runs: []pageTimeline{}}
 	for _, c := range instrument.Categories() {
 		d.Categories = append(d.Categories, c.String())
 	}
 	most := int64(0)
-	have := make([]int64, len(p.Recordings))
-	for i, r := range p.Recordings {
-		have[i] = r.Recorder.Recorded() - r.Recorder.Dropped()
-		most = max(most, r.Recorder.Peak().ReservedBytes, r.Recorder.Peak().AllocatedBytes)
+	have := make([]int64, len(histories))
+	for i, h := range histories {
+		have[i] = h.End - h.First
+		most = max(most, h.Peak.ReservedBytes, h.Peak.AllocatedBytes)
 	}
 	u := unitFor(most)
 	d.Unit, d.UnitBytes = u.name, u.bytes
@@ -131,7 +129,7 @@ func (p Page) data() pageData {
 		limit = DefaultPageEvents
 	}
 	for i, share := range shares(have, limit) {
-		t := newPageTimeline(p.Recordings[i].Recorder, share)
+		t := newPageTimeline(histories[i], share)
 		t.Name = p.Recordings[i].Name
 		if run := p.run(i); run != nil {
 			t.Basis = run.Basis
@@ -141,41 +139,41 @@ func (p Page) data() pageData {
 	return d
 }
 
-// newPageTimeline takes a recording down in at most limit events.
-func newPageTimeline(rec *instrument.Recorder, limit int64) pageTimeline {
-	t := pageTimeline{First: rec.Dropped(), End: rec.Recorded(), Timed: rec.Timed(), Labels: []pageLabel{},
+// newPageTimeline takes a history down in at most limit events.
+func newPageTimeline(h *History, limit int64) pageTimeline {
+	t := pageTimeline{First: h.First, End: h.End, Timed: h.Timed(), Labels: []pageLabel{},
 		Phases: []pagePhase{}, Steps: []pageStep{}, Marks: []pageMark{}}
-	peak := rec.Peak()
-	list := lifetimes(rec)
+	peak := &h.Peak
+	list := h.Blocks
 	if t.End-t.First <= limit {
-		t.events(rec)
+		t.events(h)
 	} else {
 		// Half as many, since a block takes two events.
 		list, t.LeftOut, t.LargestLeftOutBytes = thin(list, int(limit/2), peak.Event)
-		t.Columns = append(t.Columns, newPageColumns(rec.Series(instrument.ByEvent, pageColumnCount)))
-		if s := rec.Series(instrument.ByTime, pageColumnCount); s.Axis == instrument.ByTime {
+		t.Columns = append(t.Columns, newPageColumns(h.series(instrument.ByEvent, pageColumnCount)))
+		if s := h.series(instrument.ByTime, pageColumnCount); s.Axis == instrument.ByTime {
 			t.Columns = append(t.Columns, newPageColumns(s))
 		}
 	}
-	t.blocks(rec, list)
+	t.blocks(h, list)
 	if peak.AllocatedBytes > 0 {
 		t.Peak = &pagePeak{peak.Event, peak.Time.Seconds(), peak.AllocatedBytes, peak.ReservedBytes, peak.ReservedThenBytes}
 	}
-	for _, s := range rec.Steps() {
+	for _, s := range h.Steps {
 		if s.EndEvent >= t.First {
 			t.Steps = append(t.Steps, pageStep{s.Step, s.FirstEvent, s.EndEvent, s.Began.Seconds(), s.Ended.Seconds()})
 		}
 	}
-	for _, ph := range rec.Phases() {
+	for _, ph := range h.Phases {
 		if !ph.Finished {
-			ph.EndEvent, ph.Ended = t.End, t.endTime(rec)
+			ph.EndEvent, ph.Ended = t.End, h.time(t.End)
 		}
 		if ph.EndEvent >= t.First {
 			t.Phases = append(t.Phases, pagePhase{ph.Name, ph.Step, ph.Depth, ph.FirstEvent, ph.EndEvent,
 				ph.Began.Seconds(), ph.Ended.Seconds(), ph.Error != ""})
 		}
 	}
-	for _, m := range rec.Marks() {
+	for _, m := range h.Marks {
 		if m.Event >= t.First {
 			t.Marks = append(t.Marks, pageMark{m.Name, m.Event, m.Time.Seconds()})
 		}
@@ -183,45 +181,42 @@ func newPageTimeline(rec *instrument.Recorder, limit int64) pageTimeline {
 	return t
 }
 
-// endTime is the time of the last event.
-func (t *pageTimeline) endTime(rec *instrument.Recorder) time.Duration {
-	return rec.Series(instrument.ByEvent, 1).Ended
-}
-
 // events takes down what blocks do not tell: times and reserved bytes.
-func (t *pageTimeline) events(rec *instrument.Recorder) {
+func (t *pageTimeline) events(h *History) {
 	reserved := int64(-1)
-	for ev := range rec.Events() {
-		if t.Timed {
-			t.TimeDeltas = append(t.TimeDeltas, int64(ev.Time))
-		}
-		if ev.ReservedBytes != reserved {
-			reserved = ev.ReservedBytes
-			t.Reserved = append(t.Reserved, [2]int64{ev.Position, reserved})
+	for at, u := range h.usage() {
+		if at >= h.First && u.ReservedBytes != reserved {
+			reserved = u.ReservedBytes
+			t.Reserved = append(t.Reserved, [2]int64{at, reserved})
 		}
 	}
-	deltas(t.TimeDeltas)
+	if t.Timed {
+		for _, at := range h.Times {
+			t.TimeDeltas = append(t.TimeDeltas, int64(at))
+		}
+		deltas(t.TimeDeltas)
+	}
 }
 
-// blocks takes lifetimes down, with the labels that they use.
-func (t *pageTimeline) blocks(rec *instrument.Recorder, list []lifetime) {
+// blocks takes blocks down, with the labels that they use.
+func (t *pageTimeline) blocks(h *History, list []BlockSpan) {
 	b := &t.Blocks
 	b.StartDeltas, b.Events, b.Bytes = []int64{}, []int64{}, []int64{}
 	b.Label, b.Addr = []int{}, []uint64{}
-	places := map[alloc.Tag]int{}
+	places := map[int32]int{}
 	for _, l := range list {
-		place, ok := places[l.tag]
+		place, ok := places[l.Label]
 		if !ok {
 			place = len(t.Labels)
-			places[l.tag] = place
-			label := rec.Label(l.tag)
-			t.Labels = append(t.Labels, pageLabel{label.Category.String(), label.Module, label.Op, label.Caller.String()})
+			places[l.Label] = place
+			label := &h.Labels[l.Label]
+			t.Labels = append(t.Labels, pageLabel{label.Category.String(), label.Module, label.Op, label.Line})
 		}
-		b.StartDeltas = append(b.StartDeltas, l.start)
-		b.Events = append(b.Events, l.end-l.start)
-		b.Bytes = append(b.Bytes, l.bytes)
+		b.StartDeltas = append(b.StartDeltas, l.Start)
+		b.Events = append(b.Events, l.End-l.Start)
+		b.Bytes = append(b.Bytes, l.Bytes)
 		b.Label = append(b.Label, place)
-		b.Addr = append(b.Addr, l.addr)
+		b.Addr = append(b.Addr, l.Addr)
 	}
 	deltas(b.StartDeltas)
 }

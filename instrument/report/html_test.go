@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
@@ -48,7 +46,7 @@ func pageOf(name string, basis Basis, settings any, machines ...*machine) Page {
 	for i, m := range machines {
 		run := fmt.Sprintf("%s %d", name, i+1)
 		p.Report.Runs = append(p.Report.Runs, NewRun(run, 500_050_000, basis, m.rec))
-		p.Recordings = append(p.Recordings, PageRecording{run, m.rec})
+		p.Recordings = append(p.Recordings, PageRecording{Name: run, Recorder: m.rec})
 	}
 	return p
 }
@@ -92,47 +90,8 @@ func TestPageErrors(t *testing.T) {
 		t.Error("a page without a report is written")
 	}
 	p := Page{Report: &Report{}, Recordings: []PageRecording{{Name: "lost"}}}
-	if err := p.WriteHTML(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `"lost" has no recorder`) {
+	if err := p.WriteHTML(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `"lost" has no recorder and no history`) {
 		t.Errorf("a recording without a recorder gives %v", err)
-	}
-}
-
-// TestLifetimes adds blocks up at every event of random recordings, some of
-// which have lost their oldest events, and compares the sums with the
-// recorder's.
-func TestLifetimes(t *testing.T) {
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		m := newMachine(t, instrument.Options{NoTiming: true, MaxEvents: []int{0, 150}[seed%2]}, 0)
-		var live []*alloc.Block
-		category := func() instrument.Category { return instrument.Category(r.IntN(instrument.NumCategories)) }
-		for range 400 {
-			switch n := r.IntN(5); {
-			case n < 2 || len(live) == 0:
-				live = append(live, m.must(1+r.Int64N(8<<20), category(), "m", "op"))
-			case n == 2:
-				b := live[r.IntN(len(live))]
-				if err := m.rec.Retag(b.Addr(), m.rec.Tag(instrument.Label{Category: category()})); err != nil {
-					t.Fatal(err)
-				}
-			default:
-				i := r.IntN(len(live))
-				m.a.Free(live[i])
-				live = append(live[:i], live[i+1:]...)
-			}
-		}
-		list := lifetimes(m.rec)
-		for ev := range m.rec.Events() {
-			var sum instrument.ByCategory
-			for _, l := range list {
-				if l.start <= ev.Position && ev.Position < l.end {
-					sum[m.rec.Label(l.tag).Category] += l.bytes
-				}
-			}
-			if sum != ev.ByCategory {
-				t.Fatalf("seed %d, event %d: blocks add up to %v, the recorder has %v", seed, ev.Position, sum, ev.ByCategory)
-			}
-		}
 	}
 }
 
@@ -143,7 +102,8 @@ func TestThin(t *testing.T) {
 	if err := m.train(3, 12, 768); err != nil {
 		t.Fatal(err)
 	}
-	all := lifetimes(m.rec)
+	h := RecordedHistory(m.rec)
+	all := h.Blocks
 	peak := m.rec.Peak()
 	kept, leftOut, largest := thin(all, len(all)/2, peak.Event)
 	if int(leftOut)+len(kept) != len(all) || leftOut == 0 || largest <= 0 {
@@ -151,14 +111,14 @@ func TestThin(t *testing.T) {
 	}
 	var sum int64
 	for _, l := range kept {
-		if l.start <= peak.Event && peak.Event < l.end {
-			sum += l.bytes
+		if l.Start <= peak.Event && peak.Event < l.End {
+			sum += l.Bytes
 		}
 	}
 	if sum != peak.AllocatedBytes {
 		t.Errorf("the kept blocks have %d bytes at the peak, want %d", sum, peak.AllocatedBytes)
 	}
-	timeline := newPageTimeline(m.rec, 100)
+	timeline := newPageTimeline(h, 100)
 	if len(timeline.Columns) != 2 || timeline.TimeDeltas != nil {
 		t.Fatalf("a thinned timeline has %d series", len(timeline.Columns))
 	}

@@ -82,7 +82,7 @@ type markView struct {
 // run show; report.json has all.
 const pagePhaseRows = 400
 
-func (p Page) view() (*pageView, error) {
+func (p Page) view(histories []*History) (*pageView, error) {
 	r := p.Report
 	settings, err := flatten(r.Settings)
 	if err != nil {
@@ -110,12 +110,8 @@ func (p Page) view() (*pageView, error) {
 			t.Basis = run.Basis
 		}
 		v.Timelines = append(v.Timelines, t)
-		for ev := range rec.Recorder.Events() {
-			for c, n := range ev.ByCategory {
-				if n != 0 {
-					used[instrument.Category(c)] = true
-				}
-			}
+		for _, l := range histories[i].Labels {
+			used[l.Category] = true
 		}
 	}
 	for _, c := range instrument.Categories() {

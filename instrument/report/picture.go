@@ -46,6 +46,12 @@ func NewPanel(title string, basis Basis, axis instrument.Axis, rec *instrument.R
 		Phases: rec.Phases(), Steps: rec.Steps(), Marks: rec.Marks(), Dropped: rec.Dropped()}
 }
 
+// NewHistoryPanel is NewPanel of a history.
+func NewHistoryPanel(title string, basis Basis, axis instrument.Axis, h *History) Panel {
+	return Panel{Title: title, Basis: basis, Series: h.series(axis, columns), Peak: h.Peak,
+		Phases: h.Phases, Steps: h.Steps, Marks: h.Marks, Dropped: h.First}
+}
+
 // pngDPI draws two pixels for each point of the picture's size.
 const pngDPI = 144
 

@@ -29,6 +29,9 @@ const (
 	// Assumed numbers were given from outside and neither calculated nor
 	// observed, such as the workspace of a library that is not there.
 	Assumed Basis = "assumed"
+	// Inferred is what was concluded about another program's recording, such as
+	// what a block was for.
+	Inferred Basis = "inferred"
 )
 
 // Report is the content of report.json.
@@ -41,6 +44,11 @@ type Report struct {
 	// bfloat16 over float32 weights. Empty where a run has no arithmetic to
 	// choose it for.
 	Precision string `json:"precision,omitempty"`
+	// Headline is what was found, in a sentence or a few, before any number of
+	// the tables; it stands first on the page and on the terminal.
+	Headline string `json:"headline,omitempty"`
+	// Findings say more, the most important first.
+	Findings []Finding `json:"findings,omitempty"`
 	// Settings is every setting after defaults were filled in; it is encoded
 	// as a JSON object.
 	Settings any     `json:"settings"`
@@ -77,6 +85,38 @@ type Run struct {
 	// Peak is nil when nothing was allocated.
 	Peak  *Peak  `json:"peak"`
 	Marks []Mark `json:"marks"`
+	// OOM is the last request that ran out of memory; nil without one.
+	OOM *OutOfMemory `json:"oom,omitempty"`
+}
+
+// Finding is one thing that a recording shows.
+type Finding struct {
+	Kind     string `json:"kind"`  // a few words
+	Bytes    int64  `json:"bytes"` // that it is about; 0 for none
+	Line     string `json:"line"`  // of source, such as "train.py:41"; empty for none
+	Evidence string `json:"evidence"`
+	Remedy   string `json:"remedy"`
+	// Event is where to look, if somewhere, in the recording of the run whose
+	// name is Run, or the first if that is empty.
+	Event *int64 `json:"event,omitempty"`
+	Run   string `json:"run,omitempty"`
+}
+
+// OutOfMemory is a request for which there was no memory, with what was in use
+// then.
+type OutOfMemory struct {
+	RequestedBytes int64 `json:"requested_bytes"` // after rounding
+	Memory
+	Step  *int    `json:"step"`  // nil outside of any step
+	Phase *string `json:"phase"` // nil outside of any phase
+	Event int64   `json:"event"`
+	// Failures counts the requests that failed, this one included.
+	Failures int `json:"failures"`
+	// Ended says that nothing was allocated afterwards: the run's peak is then
+	// of the part that ran, not what the run needs.
+	Ended bool `json:"ended"`
+	// Notes say more, such as which limit was at work.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Assumption is a number of a run that was given from outside.

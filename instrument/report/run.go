@@ -32,7 +32,22 @@ func NewRun(name string, parameters int64, basis Basis, rec *instrument.Recorder
 	if p := rec.Peak(); p.AllocatedBytes > 0 {
 		run.Peak = peak(p, rec.Top(TopLength))
 	}
+	if list := rec.Failures(); len(list) > 0 {
+		run.OOM = outOfMemory(list, rec.EndedOutOfMemory())
+	}
 	return run
+}
+
+func outOfMemory(list []instrument.Failure, ended bool) *OutOfMemory {
+	f := list[len(list)-1]
+	out := &OutOfMemory{RequestedBytes: f.RequestedBytes, Memory: memory(f.Usage), Event: f.Event, Failures: len(list), Ended: ended}
+	if f.Step != instrument.NoStep {
+		out.Step = &f.Step
+	}
+	if f.Phase != "" {
+		out.Phase = &f.Phase
+	}
+	return out
 }
 
 func memory(u instrument.Usage) Memory {

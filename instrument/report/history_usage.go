@@ -1,0 +1,130 @@
+package report
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+)
+
+// endings are the indices of spans by their end; those that last to the end of
+// the history are left out.
+func endings[T any](list []T, last int64, end func(*T) int64) []int32 {
+	order := make([]int32, 0, len(list))
+	for i := range list {
+		if end(&list[i]) < last {
+			order = append(order, int32(i))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(end(&list[a]), end(&list[b])) })
+	return order
+}
+
+// usage gives what is in use before the first event, at position First-1, and
+// after each, with its position. The usage is valid until the next.
+func (h *History) usage() iter.Seq2[int64, *instrument.Usage] {
+	blockEnds := endings(h.Blocks, h.End, func(b *BlockSpan) int64 { return b.End })
+	segmentEnds := endings(h.Segments, h.End, func(s *SegmentSpan) int64 { return s.End })
+	return func(yield func(int64, *instrument.Usage) bool) {
+		var u instrument.Usage
+		block, segment, blockEnd, segmentEnd := 0, 0, 0, 0
+		for at := h.First - 1; at < h.End; at++ {
+			for ; blockEnd < len(blockEnds) && h.Blocks[blockEnds[blockEnd]].End <= at; blockEnd++ {
+				b := &h.Blocks[blockEnds[blockEnd]]
+				u.AllocatedBytes -= b.Bytes
+				u.ByCategory[h.Labels[b.Label].Category] -= b.Bytes
+			}
+			for ; segmentEnd < len(segmentEnds) && h.Segments[segmentEnds[segmentEnd]].End <= at; segmentEnd++ {
+				u.ReservedBytes -= h.Segments[segmentEnds[segmentEnd]].Bytes
+			}
+			for ; block < len(h.Blocks) && h.Blocks[block].Start <= at; block++ {
+				b := &h.Blocks[block]
+				u.AllocatedBytes += b.Bytes
+				u.ByCategory[h.Labels[b.Label].Category] += b.Bytes
+			}
+			for ; segment < len(h.Segments) && h.Segments[segment].Start <= at; segment++ {
+				u.ReservedBytes += h.Segments[segment].Bytes
+			}
+			if !yield(at, &u) {
+				return
+			}
+		}
+	}
+}
+
+// FindPeak looks for the peaks, and for the step and the innermost phase of the
+// allocated one. Its event is -1 if the most was in use before the first.
+func (h *History) FindPeak() instrument.Peak {
+	p := instrument.Peak{Step: instrument.NoStep, Event: -1}
+	for at, u := range h.usage() {
+		if u.AllocatedBytes > p.AllocatedBytes {
+			p.AllocatedBytes, p.ByCategory, p.ReservedThenBytes, p.Event = u.AllocatedBytes, u.ByCategory, u.ReservedBytes, at
+		}
+		p.ReservedBytes = max(p.ReservedBytes, u.ReservedBytes)
+	}
+	if p.Event < h.First {
+		p.Event = -1
+		return p
+	}
+	p.Time = h.time(p.Event)
+	for _, s := range h.Steps {
+		if s.FirstEvent <= p.Event && p.Event < s.EndEvent {
+			p.Step = s.Step
+		}
+	}
+	depth := -1
+	for _, ph := range h.Phases {
+		if ph.FirstEvent <= p.Event && (p.Event < ph.EndEvent || !ph.Finished) && ph.Depth > depth {
+			p.Phase, depth = ph.Name, ph.Depth
+		}
+	}
+	return p
+}
+
+// series sums the history up in at most n columns, as instrument.Recorder does.
+func (h *History) series(axis instrument.Axis, n int) instrument.Series {
+	s := instrument.Series{Axis: axis, FirstEvent: h.First, EndEvent: h.End}
+	events := h.End - h.First
+	if events == 0 || n < 1 {
+		return s
+	}
+	s.Began, s.Ended = h.time(h.First), h.time(h.End-1)
+	if !h.Timed() {
+		s.Axis = instrument.ByEvent
+	}
+	if s.Axis == instrument.ByEvent {
+		n = int(min(int64(n), events))
+	}
+	s.Columns = make([]instrument.Column, n)
+	column := -1
+	var before instrument.Usage
+	for at, u := range h.usage() {
+		if at < h.First {
+			before = *u
+			continue
+		}
+		c, t := int((at-h.First)*int64(n)/events), h.time(at)
+		if s.Axis == instrument.ByTime {
+			c = min(n-1, int(float64(t-s.Began)/float64(s.Ended-s.Began)*float64(n)))
+		}
+		fresh := c > column
+		for column < c {
+			column++
+			s.Columns[column].Event = max(h.First, at-1)
+			if s.Axis == instrument.ByTime {
+				s.Columns[column].Usage = before
+				s.Columns[column].Time = s.Began + time.Duration(float64(s.Ended-s.Began)*float64(column)/float64(n))
+			}
+		}
+		col := &s.Columns[c]
+		if u.AllocatedBytes > col.AllocatedBytes || fresh && s.Axis == instrument.ByEvent {
+			col.Event, col.Time = at, t
+			col.AllocatedBytes, col.ByCategory = u.AllocatedBytes, u.ByCategory
+		}
+		col.ReservedBytes = max(col.ReservedBytes, u.ReservedBytes)
+		before = *u
+	}
+	return s
+}
