@@ -163,7 +163,7 @@ func deviceOutput(m snapshot.Summary, top int) statDevice {
 
 func printStat(w io.Writer, out statOutput, exact bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "file\t%s\n", out.File)
+	fmt.Fprintf(t, "file\t%s\n", report.Quote(out.File))
 	fmt.Fprintf(t, "settings\t%s\n", out.Settings)
 	if len(out.Devices) == 0 {
 		fmt.Fprint(t, "devices\tnone has a segment or a history\n")
@@ -196,7 +196,7 @@ func printStat(w io.Writer, out statOutput, exact bool) error {
 			}
 			from := "no stack"
 			if len(b.Frames) > 0 {
-				from = b.Frames[0]
+				from = report.Quote(b.Frames[0])
 			}
 			fmt.Fprintf(t, "  %s\t%s\tat %#x, %s\n", label, report.Bytes(b.Bytes, exact), b.Addr, from)
 		}

@@ -134,13 +134,13 @@ func (p *comparePanel) plot(u unit, most int64) (*plot.Plot, error) {
 	style := func(s *text.Style, size vg.Length) {
 		s.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 		s.Color = ink
-		s.Handler = text.Plain{Fonts: fonts}
+		s.Handler = labels{text.Plain{Fonts: fonts}}
 	}
 	style(&out.Title.TextStyle, 11)
 	style(&out.X.Tick.Label, 9)
 	style(&out.Y.Tick.Label, 9)
 	style(&out.Y.Label.TextStyle, 9)
-	out.Title.Text = p.title
+	out.Title.Text = shown(p.title, 150)
 	out.Title.Padding = 6
 	out.Y.Label.Text = u.name
 	grid := plotter.NewGrid()
@@ -206,7 +206,7 @@ func (c *Comparison) draw(d draw.Canvas, panels []*plot.Plot) {
 	for i, side := range []Compared{c.A, c.B} {
 		d.FillPolygon(compareColors[i], rectangle(outerMargin, top-10, outerMargin+10, top))
 		d.FillText(plain(9).align(0, -1), vg.Point{X: outerMargin + 16, Y: top},
-			shorten(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.describe()+describePrecision(side.Precision)+", "+side.File, 150))
+			shorten(Quote(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.describe()+describePrecision(side.Precision)+", "+side.File), 150))
 		top -= 15
 	}
 	top -= 12

@@ -126,7 +126,8 @@ func (p Picture) draw(c draw.Canvas) {
 	c.FillPolygon(white, rectangle(0, 0, c.Max.X, c.Max.Y))
 	top := c.Max.Y - outerMargin
 	if p.Title != "" {
-		c.FillText(bold(14).align(0, -1), vg.Point{X: outerMargin, Y: top}, p.Title)
+		sty := bold(14)
+		c.FillText(sty.align(0, -1), vg.Point{X: outerMargin, Y: top}, fit(p.Title, sty, pictureWidth-2*outerMargin))
 		top -= titleHeight
 	}
 	scale := newScale(p.Panels)

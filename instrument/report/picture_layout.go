@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -90,7 +91,9 @@ func (l *layout) placeMarks() {
 		}
 		x := l.x(m.Event, m.Time)
 		if n := len(l.marks); n > 0 && x-l.marks[n-1].x < 1 {
-			l.marks[n-1].label += ", " + m.Name
+			if label := &l.marks[n-1].label; len(*label) < mostLabel {
+				*label += ", " + m.Name
+			}
 			continue
 		}
 		l.marks = append(l.marks, mark{x: x, label: m.Name})
@@ -114,16 +117,17 @@ func (l *layout) placeMarks() {
 
 // fit cuts the end of a text off until it is no wider than the room.
 func fit(s string, sty textStyle, room vg.Length) string {
-	if sty.Width(s) <= room {
+	if len(s) <= mostLabel && sty.Width(s) <= room {
 		return s
 	}
-	runes := []rune(s)
-	for n := len(runes) - 1; n > 0; n-- {
-		if cut := strings.TrimRight(string(runes[:n]), " ,") + "…"; sty.Width(cut) <= room {
-			return cut
-		}
+	runes := []rune(Quote(s[:min(len(s), mostLabel)]))
+	cut := func(n int) string { return strings.TrimRight(string(runes[:n]), " ,") + "…" }
+	// The longest that has room: width grows with length.
+	n := sort.Search(len(runes), func(n int) bool { return sty.Width(cut(n+1)) > room })
+	if n == 0 {
+		return ""
 	}
-	return ""
+	return cut(n)
 }
 
 // placeSpans decides how phase names are written: across where all of them

@@ -22,9 +22,10 @@ type panel struct {
 func (l *layout) draw(c draw.Canvas, top vg.Length, s scale) {
 	p := &panel{layout: l, c: c, scale: s, left: leftMargin, bottom: top - l.height() + axisHeight}
 	title := bold(11)
-	c.FillText(title.align(0, -1), vg.Point{X: leftMargin, Y: top}, l.Title)
+	name := fit(l.Title, title, plotWidth)
+	c.FillText(title.align(0, -1), vg.Point{X: leftMargin, Y: top}, name)
 	if l.Basis != "" {
-		c.FillText(faint(9).align(0, -1), vg.Point{X: leftMargin + title.Width(l.Title) + 10, Y: top - 1.5},
+		c.FillText(faint(9).align(0, -1), vg.Point{X: leftMargin + title.Width(name) + 10, Y: top - 1.5},
 			"bytes are "+string(l.Basis))
 	}
 	p.background()

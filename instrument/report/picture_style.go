@@ -52,11 +52,28 @@ var (
 
 var fonts = font.NewCache(liberation.Collection())
 
+// mostLabel is how many characters of a text a picture shows at most: none has
+// room for more.
+const mostLabel = 500
+
+// labels draws and measures all texts of pictures: quoted, on one line.
+type labels struct{ text.Plain }
+
+func (labels) Lines(s string) []string { return []string{shown(s, mostLabel)} }
+
+func (l labels) Box(s string, f font.Font) (width, height, depth vg.Length) {
+	return l.Plain.Box(shown(s, mostLabel), f)
+}
+
+func (l labels) Draw(c vg.Canvas, s string, sty text.Style, at vg.Point) {
+	l.Plain.Draw(c, shown(s, mostLabel), sty, at)
+}
+
 // textStyle is a font, a size and a colour.
 type textStyle struct{ draw.TextStyle }
 
 func newStyle(size vg.Length, weight xfont.Weight, c color.Color) textStyle {
-	return textStyle{draw.TextStyle{Color: c, Handler: text.Plain{Fonts: fonts},
+	return textStyle{draw.TextStyle{Color: c, Handler: labels{text.Plain{Fonts: fonts}},
 		Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size, Weight: weight}}}
 }
 

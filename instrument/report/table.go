@@ -9,6 +9,9 @@ import (
 // textWidth is how many columns of a terminal the tables use.
 const textWidth = 100
 
+// cellWidth is the most of it that a column but the last takes.
+const cellWidth = 60
+
 // table lines text up in columns. A heading that begins with ">" makes its
 // column flush right.
 type table struct {
@@ -17,6 +20,20 @@ type table struct {
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// fitted are cells as they are written: quoted, and all but the last, which has
+// what room is left, at most cellWidth wide.
+func fitted(cells []string) []string {
+	out := make([]string, len(cells))
+	for i, cell := range cells {
+		most := cellWidth
+		if i == len(cells)-1 {
+			most = len(cell) + 1
+		}
+		out[i] = shorten(Quote(cell), most)
+	}
+	return out
+}
 
 // write writes the table indented by two spaces. The last column is cut to what
 // is left of the width; a gap shrinks from two spaces to one if that helps.
@@ -27,7 +44,10 @@ func (t *table) write(w io.Writer) error {
 	for i, h := range t.headings {
 		headings[i], right[i] = strings.CutPrefix(h, ">")
 	}
-	rows := append([][]string{headings}, t.rows...)
+	rows := [][]string{fitted(headings)}
+	for _, row := range t.rows {
+		rows = append(rows, fitted(row))
+	}
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
@@ -67,11 +87,15 @@ func (t *table) write(w io.Writer) error {
 // shorten cuts the beginning of a text off if it is longer than n characters:
 // of a path, the end tells most.
 func shorten(s string, n int) string {
-	runes := []rune(s)
-	if len(runes) <= n {
+	if utf8.RuneCountInString(s) <= n {
 		return s
 	}
-	return "…" + string(runes[len(runes)-n+1:])
+	from := len(s)
+	for range n - 1 {
+		_, size := utf8.DecodeLastRuneInString(s[:from])
+		from -= size
+	}
+	return "…" + s[from:]
 }
 
 // wrap breaks a text into lines of at most width characters where it has

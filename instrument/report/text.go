@@ -77,8 +77,14 @@ type textWriter struct {
 	unit    unit // of the present run
 }
 
+// line writes one line, whatever the arguments hold.
 func (t *textWriter) line(format string, args ...any) {
-	fmt.Fprintf(&t.out, format+"\n", args...)
+	t.out.WriteString(Quote(fmt.Sprintf(format, args...)) + "\n")
+}
+
+// wrapped writes a text after a beginning, in lines of at most width characters.
+func (t *textWriter) wrapped(beginning, text string, width int, indent string) {
+	t.out.WriteString(beginning + wrap(Quote(text), width, indent) + "\n")
 }
 
 func (t *textWriter) table(tab *table) {
@@ -131,7 +137,7 @@ func (t *textWriter) run(r *Run) {
 		if a.Why != "" {
 			s += ": " + a.Why
 		}
-		t.line("  %s", wrap(s, textWidth-4, "    "))
+		t.wrapped("  ", s, textWidth-4, "    ")
 	}
 	if r.EventsDropped > 0 {
 		t.line("  %s of %s events were dropped from the timeline; peaks and phases are complete",
@@ -196,7 +202,7 @@ func (t *textWriter) phases(r *Run) {
 		t.line("  … %d of %d steps are not shown here", hidden, len(r.Steps))
 	}
 	for _, f := range failures {
-		t.line("  failed: %s", wrap(f, textWidth-10, "    "))
+		t.wrapped("  failed: ", f, textWidth-10, "    ")
 	}
 	t.losses(r.Steps)
 }
@@ -316,7 +322,7 @@ func (t *textWriter) checks(checks []Check) {
 		if c.Claim != "" {
 			head += ": " + c.Claim
 		}
-		t.line("%s  %s", verdict, wrap(head, textWidth-6, "      "))
+		t.wrapped(verdict+"  ", head, textWidth-6, "      ")
 		basis := "found"
 		if c.Basis != "" {
 			basis = string(c.Basis)
@@ -326,7 +332,7 @@ func (t *textWriter) checks(checks []Check) {
 			got = "not measured"
 		}
 		values := fmt.Sprintf("expected %s; %s", value(c.Expected, c.Unit), got)
-		t.line("      %s", wrap(values, textWidth-6, "      "))
+		t.wrapped("      ", values, textWidth-6, "      ")
 	}
 	t.line("%d of %d checks hold", held, len(checks))
 }
