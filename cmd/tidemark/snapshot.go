@@ -113,7 +113,7 @@ func snapshotStat(c *cli.Context) error {
 	}
 	out := statOutput{File: c.Args().First(), Settings: settingsOutput(s.Settings), Devices: []statDevice{}}
 	for _, m := range snapshot.Summarize(s) {
-		out.Devices = append(out.Devices, deviceOutput(m, c.Int("top")))
+		out.Devices = append(out.Devices, deviceOutput(s, m, c.Int("top")))
 	}
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, out)
@@ -138,7 +138,7 @@ func settingsOutput(s *snapshot.Settings) *statSettings {
 	return out
 }
 
-func deviceOutput(m snapshot.Summary, top int) statDevice {
+func deviceOutput(s *snapshot.Snapshot, m snapshot.Summary, top int) statDevice {
 	d := statDevice{Device: m.Device, Entries: m.Entries, Actions: map[string]int{}, Segments: m.Segments,
 		ReservedBytes: m.ReservedBytes, AllocatedBytes: m.AllocatedBytes, ActiveBytes: m.ActiveBytes,
 		RequestedBytes: m.RequestedBytes, PeakReserved: m.PeakReservedBytes, PeakRequested: m.PeakRequestedBytes,
@@ -152,8 +152,8 @@ func deviceOutput(m snapshot.Summary, top int) statDevice {
 		}
 	}
 	for _, b := range m.Live[:min(top, len(m.Live))] {
-		block := statBlock{b.Addr, b.Bytes, b.RequestedBytes, b.State, []string{}}
-		for _, f := range b.Frames {
+		block := statBlock{b.Addr, b.Bytes, b.RequestedBytes, b.State.String(), []string{}}
+		for _, f := range s.Frames(b.Stack) {
 			block.Frames = append(block.Frames, fmt.Sprintf("%s:%d:%s", f.Filename, f.Line, f.Name))
 		}
 		d.Largest = append(d.Largest, block)

@@ -42,8 +42,8 @@ func initialSegments(s *Snapshot, device int) ([]alloc.Segment, error) {
 			p.whole[g.Addr] = seg
 		}
 		for _, b := range g.Blocks {
-			if b.State != "inactive" {
-				p.blocks[b.Addr] = liveBlock{b.Addr, b.RequestedBytes, b.Bytes, b.State == "active_pending_free"}
+			if b.State != alloc.Inactive {
+				p.blocks[b.Addr] = liveBlock{b.Addr, b.RequestedBytes, b.Bytes, b.State == alloc.ActivePendingFree}
 			}
 		}
 	}

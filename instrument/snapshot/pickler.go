@@ -23,15 +23,12 @@ type pickler struct {
 	err     error
 	memo    uint32 // values memoized so far
 	strings map[string]uint32
-	stacks  map[stackID]uint32
+
+	snapshot *Snapshot // whose stacks and notes are written
+	stacks   map[StackID]uint32
+	frameIDs map[FrameID]uint32
 
 	categories, unknown bool // whether entries had any category, and unknown
-}
-
-// stackID identifies a slice of frames.
-type stackID struct {
-	first *Frame
-	n     int
 }
 
 func (p *pickler) fail(err error) {

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"io"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"testing"
 )
-
-func newReader(data []byte) *bufio.Reader { return bufio.NewReaderSize(bytes.NewReader(data), chunk) }
 
 var byteOffset = regexp.MustCompile(`^byte \d+: `)
 
@@ -105,7 +102,7 @@ func TestReadRefuses(t *testing.T) {
 		"negative integer":  {"\x80\x04\x8b\xff\xff\xff\xff", "negative length"},
 		"far memo":          {"\x80\x02Nr\xff\xff\xff\xffj\xfe\xff\xff\xff.", "number 4294967294"},
 		"deep marks":        {"\x80\x02" + strings.Repeat("(", 2000), "nested deeper"},
-		"deep lists":        {"\x80\x02" + strings.Repeat("]", 1<<20) + strings.Repeat("a", 1<<20-1) + ".", "holds a list"},
+		"deep lists":        {"\x80\x02" + strings.Repeat("]", 1<<20) + strings.Repeat("a", 1<<20-1) + ".", "list of a list"},
 		"stack":             {"\x80\x02a.", "did not push"},
 		"mark":              {"\x80\x02e.", "did not begin"},
 		"append to int":     {"\x80\x02K\x01K\x02a.", "not a list"},
@@ -114,7 +111,7 @@ func TestReadRefuses(t *testing.T) {
 		"a number":          {"\x80\x02K\x05.", "an integer"},
 		"another dict":      {"\x80\x02}.", "segments and device_traces"},
 		"trailing":          {"\x80\x02}..", "data follows"},
-		"self list":         {"\x80\x02]q\x00h\x00a.", "a list, not a dict"},
+		"self list":         {"\x80\x02]q\x00h\x00a.", "a list of a list, not of segments"},
 		"self trace":        {"\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]q\x00h\x00au.", "trace entry 0 is a list"},
 		"entry":             {entries("K\x05"), "trace entry 0"},
 		"negative size":     {entries(with("size", "J\xff\xff\xff\xff")), "size -1 is not between"},
@@ -125,7 +122,7 @@ func TestReadRefuses(t *testing.T) {
 		"no address":        {entries("}(" + text("action") + text("alloc") + "u"), "addr is missing"},
 		"gzip header":       {"\x1f\x8b\x00", "gzip"},
 		"gzip of text":      {string(zip("hello")), "byte 0: not a pickle"},
-		"gzip checksum":     {string(damaged), "damaged gzip"},
+		"gzip checksum":     {string(damaged), "damaged compressed data"},
 		"bomb":              {bomb.String(), "expands"},
 	} {
 		t.Run(name, func(t *testing.T) {

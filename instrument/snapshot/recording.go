@@ -17,16 +17,22 @@ import (
 // An entry's frames are, innermost first, the operation, the modules around it
 // and, where it is known, the Go caller.
 func Recording(rec *instrument.Recorder, segments []alloc.Segment, c alloc.Config, began time.Time) (*Snapshot, []iter.Seq[*TraceEntry]) {
-	frames := make(map[alloc.Tag][]Frame)
-	stack := func(t alloc.Tag) []Frame {
-		f, ok := frames[t]
-		if !ok {
-			f = framesOf(rec.Label(t))
-			frames[t] = f
-		}
-		return f
+	s := &Snapshot{Settings: SettingsOf(c)}
+	type origin struct {
+		stack StackID
+		note  NoteID
 	}
-	s := &Snapshot{Segments: SegmentsOf(0, segments, stack), Settings: SettingsOf(c)}
+	origins := make(map[alloc.Tag]origin)
+	of := func(t alloc.Tag) origin {
+		o, ok := origins[t]
+		if !ok {
+			l := rec.Label(t)
+			o = origin{s.AddStack(framesOf(l)), s.AddNote(Note{Category: l.Category.String()})}
+			origins[t] = o
+		}
+		return o
+	}
+	s.Segments = SegmentsOf(0, segments, func(t alloc.Tag) StackID { return of(t).stack })
 	for _, p := range rec.Phases() {
 		if !p.Finished {
 			continue
@@ -43,8 +49,8 @@ func Recording(rec *instrument.Recorder, segments []alloc.Segment, c alloc.Confi
 			t := EntryOf(&e.Event)
 			t.TimeMicros = began.Add(e.Time).UnixMicro()
 			if !t.Action.OnSegment() {
-				t.Frames = stack(e.Tag)
-				t.Category = rec.Label(e.Tag).Category.String()
+				o := of(e.Tag)
+				t.Stack, t.Note = o.stack, o.note
 			}
 			if !yield(&t) {
 				return

@@ -84,7 +84,7 @@ func sameBlocks(t *testing.T, s *Snapshot, r *Result, byAddr bool) {
 		for j := range w.Blocks {
 			a, b := g.Blocks[j], w.Blocks[j]
 			if a.Addr-g.Addr != b.Addr-w.Addr || a.Bytes != b.Bytes || a.State != b.State ||
-				a.State != "inactive" && a.RequestedBytes != b.RequestedBytes {
+				a.State != alloc.Inactive && a.RequestedBytes != b.RequestedBytes {
 				t.Fatalf("segment %d block %d: %+v, want %+v", i, j, a, b)
 			}
 		}
@@ -213,7 +213,7 @@ func TestReplayEmptyCache(t *testing.T) {
 
 func TestReplayRefuses(t *testing.T) {
 	const at = 1 << 40
-	segment := Segment{Addr: at, Bytes: 2 * mib, Pool: "small", Blocks: []Block{{Addr: at, Bytes: 2 * mib, State: "inactive"}}}
+	segment := Segment{Addr: at, Bytes: 2 * mib, Pool: "small", Blocks: []Block{{Addr: at, Bytes: 2 * mib, State: alloc.Inactive}}}
 	wrong := -3
 	for name, c := range map[string]struct {
 		trace []TraceEntry

@@ -41,28 +41,28 @@ var actionOf = [...]Action{alloc.Alloc: Alloc, alloc.FreeRequested: FreeRequeste
 // EntryOf is the trace entry for an allocator's event, without time, category
 // and frames.
 func EntryOf(e *alloc.Event) TraceEntry {
-	t := TraceEntry{Action: actionOf[e.Action], Addr: e.Addr, Bytes: e.Size, Stream: e.Stream}
+	t := TraceEntry{Action: actionOf[e.Action], Addr: e.Addr, Bytes: e.Size, Stream: e.Stream, DeviceFreeBytes: -1}
 	if e.Action == alloc.OOM {
 		t.Bytes = e.BlockBytes
 	}
 	return t
 }
 
-// SegmentsOf converts an allocator's segments. frames gives the stack of the
+// SegmentsOf converts an allocator's segments. stack gives the stack of the
 // blocks in use; it may be nil.
-func SegmentsOf(device int, segments []alloc.Segment, frames func(alloc.Tag) []Frame) []Segment {
+func SegmentsOf(device int, segments []alloc.Segment, stack func(alloc.Tag) StackID) []Segment {
 	list := make([]Segment, len(segments))
 	for i := range segments {
 		s := &segments[i]
 		t := &list[i]
 		*t = Segment{Device: device, Addr: s.Addr, Bytes: s.Bytes, Stream: s.Stream, Pool: s.Pool(), Expandable: s.Expandable}
 		for _, b := range s.Blocks {
-			block := Block{Addr: b.Addr, Bytes: b.Bytes, RequestedBytes: b.RequestedBytes, State: b.State.String()}
+			block := Block{Addr: b.Addr, Bytes: b.Bytes, RequestedBytes: b.RequestedBytes, State: b.State}
 			if b.State != alloc.Inactive {
 				t.ActiveBytes += b.Bytes
 				t.RequestedBytes += b.RequestedBytes
-				if frames != nil {
-					block.Frames = frames(b.Tag)
+				if stack != nil {
+					block.Stack = stack(b.Tag)
 				}
 			}
 			if b.State == alloc.ActiveAllocated {

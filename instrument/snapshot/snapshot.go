@@ -3,10 +3,32 @@
 // through this module's allocator.
 package snapshot
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+)
 
 // Snapshot is the state of caching allocators and, device by device, the
 // events that led to it.
+//
+// A history of millions of events fits in memory because entries, blocks and
+// segments hold no pointers: their stacks, texts and pools, which repeat, are
+// kept once and named by a StackID or NoteID. What depends on a stack alone
+// (which line is the user's, which operation it is) is found once for each
+// stack, not for each entry:
+//
+//	lines := make([]string, s.Stacks())
+//	for id := range lines {
+//		lines[id] = lineOf(s.Frames(snapshot.StackID(id)))
+//	}
+//	for i := range s.Traces[device] {
+//		sum[lines[s.Traces[device][i].Stack]] += …
+//	}
+//
+// Frames repeat from stack to stack, too; StackFrames and Frame give them by
+// FrameID, so that what depends on one frame is found once for each frame.
+// The zero Snapshot is empty and ready to use.
 type Snapshot struct {
 	Segments []Segment
 	// Traces holds one history for each device, oldest entry first. A history
@@ -15,6 +37,9 @@ type Snapshot struct {
 	// Settings is nil in files that carry none.
 	Settings    *Settings
 	Annotations []Annotation
+
+	stacks stackTable
+	notes  noteTable
 }
 
 // Segment is one contiguous range of reserved memory.
@@ -27,36 +52,37 @@ type Segment struct {
 	RequestedBytes int64 // asked for in active blocks
 	Stream         int
 	Pool           string // small or large
-	PoolID         [2]int64
+	PoolID         PoolID
 	Expandable     bool
-	Frames         []Frame
+	Stack          StackID
 	Blocks         []Block // by address, without gaps
 }
 
-// Block is a part of a segment. State is active_allocated,
-// active_pending_free or inactive.
+// PoolID names a memory pool. The zero PoolID is the default pool; others are
+// private, such as a CUDA graph's.
+type PoolID [2]int64
+
+// Block is a part of a segment.
 type Block struct {
 	Addr           uint64
 	Bytes          int64
 	RequestedBytes int64
-	State          string
-	Frames         []Frame
+	Stack          StackID
+	State          alloc.BlockState
 }
 
 // TraceEntry is one event of a device's history.
 type TraceEntry struct {
-	Action Action
-	Addr   uint64
+	Addr uint64
 	// Bytes is the requested size for alloc and free entries, the range's size
 	// for segment entries and the rounded size of the failed request for OOM.
 	Bytes           int64
 	Stream          int
-	TimeMicros      int64 // since 1970
-	DeviceFreeBytes int64 // OOM only
-	Category        string
-	CompileContext  string
-	UserMetadata    string
-	Frames          []Frame // innermost first
+	TimeMicros      int64 // since 1970; 0 if the file does not say
+	DeviceFreeBytes int64 // OOM only: free on the device then; -1 if the file does not say
+	Stack           StackID
+	Note            NoteID
+	Action          Action
 }
 
 // Frame is a line of a stack trace.
@@ -89,10 +115,11 @@ const (
 	SegmentUnmap
 	Taken // "snapshot": one was taken here
 	OOM
+	UserDefined // a mark of the program's own, named by its Note's UserMetadata
 )
 
 var actionNames = [...]string{"other", "alloc", "free_requested", "free_completed", "segment_alloc",
-	"segment_free", "segment_map", "segment_unmap", "snapshot", "oom"}
+	"segment_free", "segment_map", "segment_unmap", "snapshot", "oom", "user_defined"}
 
 // String is the action's name in the file.
 func (a Action) String() string {
@@ -104,3 +131,6 @@ func (a Action) String() string {
 
 // OnSegment reports whether the action is about a segment, not a block.
 func (a Action) OnSegment() bool { return a >= SegmentAlloc && a <= SegmentUnmap }
+
+// OnMemory reports whether the action is about a block or a segment.
+func (a Action) OnMemory() bool { return a >= Alloc && a <= SegmentUnmap || a == OOM }

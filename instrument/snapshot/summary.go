@@ -3,6 +3,8 @@ package snapshot
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
 )
 
 // Summary is what a snapshot says about one device, without any replay.
@@ -43,7 +45,7 @@ func Summarize(s *Snapshot) []Summary {
 		m.ActiveBytes += g.ActiveBytes
 		m.RequestedBytes += g.RequestedBytes
 		for _, b := range g.Blocks {
-			if b.State != "inactive" {
+			if b.State != alloc.Inactive {
 				m.Live = append(m.Live, b)
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
 )
 
 const (
@@ -40,7 +42,7 @@ func WriteFile(path string, s *Snapshot) (err error) {
 
 // Write writes a snapshot as a pickle of protocol 4 that Python loads and
 // PyTorch's viewer (pytorch.org/memory_viz) draws. The bytes depend on the
-// snapshot alone. Slices of frames that are the same slice are written once.
+// snapshot alone. Stacks are written once each.
 //
 // Segments must be tiled by their blocks and have a history for their device,
 // which may be empty, addresses lie below 2^53 and no
@@ -72,7 +74,7 @@ func WriteTraces(w io.Writer, s *Snapshot, traces []iter.Seq[*TraceEntry]) error
 			return err
 		}
 	}
-	p := newPickler(w)
+	p := newPickler(w, s)
 	p.op(opProto, 4)
 	p.dict(func() {
 		p.key("segments")
@@ -107,10 +109,8 @@ func checkSegment(s *Segment) error {
 		if b.Addr != at || b.Bytes < 0 {
 			return fmt.Errorf("segment at %#x has a block at %#x, want one at %#x", s.Addr, b.Addr, at)
 		}
-		switch b.State {
-		case "active_allocated", "active_pending_free", "inactive":
-		default:
-			return fmt.Errorf("block at %#x has unknown state %q", b.Addr, b.State)
+		if b.State > alloc.ActivePendingFree {
+			return fmt.Errorf("block at %#x has unknown state %d", b.Addr, b.State)
 		}
 		at += uint64(b.Bytes)
 	}
@@ -127,14 +127,17 @@ func (p *pickler) withUnknown(t iter.Seq[*TraceEntry], last bool) iter.Seq[*Trac
 		var micros int64
 		for e := range t {
 			micros = e.TimeMicros
-			p.categories = p.categories || e.Category != ""
-			p.unknown = p.unknown || e.Category == "unknown"
+			if e.Note != 0 {
+				category := p.snapshot.Note(e.Note).Category
+				p.categories = p.categories || category != ""
+				p.unknown = p.unknown || category == "unknown"
+			}
 			if !yield(e) {
 				return
 			}
 		}
 		if last && p.categories && !p.unknown {
-			yield(&TraceEntry{Action: Taken, TimeMicros: micros, Category: "unknown"})
+			yield(&TraceEntry{Action: Taken, TimeMicros: micros, Note: p.snapshot.AddNote(Note{Category: "unknown"})})
 		}
 	}
 }
@@ -150,13 +153,11 @@ func (p *pickler) segment(s Segment) {
 		p.pair("stream", int64(s.Stream))
 		p.textPair("segment_type", s.Pool)
 		p.key("segment_pool_id")
-		p.int(s.PoolID[0])
-		p.int(s.PoolID[1])
-		p.op(opTuple2)
+		p.pool(s.PoolID)
 		p.key("is_expandable")
 		p.bool(s.Expandable)
 		p.key("frames")
-		p.frames(s.Frames)
+		p.frames(s.Stack)
 		p.key("blocks")
 		writeList(p, slices.Values(s.Blocks), p.block)
 	})
@@ -167,9 +168,9 @@ func (p *pickler) block(b Block) {
 		p.pair("address", int64(b.Addr))
 		p.pair("size", b.Bytes)
 		p.pair("requested_size", b.RequestedBytes)
-		p.textPair("state", b.State)
+		p.textPair("state", b.State.String())
 		p.key("frames")
-		p.frames(b.Frames)
+		p.frames(b.Stack)
 	})
 }
 
@@ -183,20 +184,25 @@ func (p *pickler) entry(e *TraceEntry) {
 	p.dict(func() {
 		p.textPair("action", e.Action.String())
 		if e.Action == OOM {
-			p.pair("device_free", e.DeviceFreeBytes)
+			p.pair("device_free", max(e.DeviceFreeBytes, 0))
 		} else {
 			p.pair("addr", int64(e.Addr))
 		}
 		p.pair("size", e.Bytes)
 		p.pair("stream", int64(e.Stream))
 		p.pair("time_us", e.TimeMicros)
-		p.textPair("compile_context", cmp.Or(e.CompileContext, "N/A"))
-		p.textPair("user_metadata", e.UserMetadata)
-		if e.Category != "" {
-			p.textPair("category", e.Category)
+		n := p.snapshot.Note(e.Note)
+		p.textPair("compile_context", cmp.Or(n.CompileContext, "N/A"))
+		p.textPair("user_metadata", n.UserMetadata)
+		if n.Category != "" {
+			p.textPair("category", n.Category)
+		}
+		if n.Pool != (PoolID{}) {
+			p.key("pool_id")
+			p.pool(n.Pool)
 		}
 		p.key("frames")
-		p.frames(e.Frames)
+		p.frames(e.Stack)
 	})
 }
 
@@ -226,29 +232,45 @@ func (p *pickler) settings(s *Settings) {
 	})
 }
 
+func (p *pickler) pool(id PoolID) {
+	p.int(id[0])
+	p.int(id[1])
+	p.op(opTuple2)
+}
+
 // frames writes a stack, or a reference to it if it was written before.
-func (p *pickler) frames(f []Frame) {
-	if len(f) == 0 {
+func (p *pickler) frames(id StackID) {
+	if id == 0 {
 		p.op(opEmptyList)
 		return
 	}
-	id := stackID{&f[0], len(f)}
 	if n, ok := p.stacks[id]; ok {
 		p.get(n)
 		return
 	}
-	writeList(p, slices.Values(f), func(f Frame) {
-		p.dict(func() {
-			p.textPair("filename", f.Filename)
-			p.pair("line", int64(f.Line))
-			p.textPair("name", f.Name)
-		})
-	})
+	writeList(p, slices.Values(p.snapshot.StackFrames(id)), p.frame)
 	if n, ok := p.memoize(); ok {
 		p.stacks[id] = n
 	}
 }
 
-func newPickler(w io.Writer) *pickler {
-	return &pickler{w: bufio.NewWriterSize(w, chunk), strings: map[string]uint32{}, stacks: map[stackID]uint32{}}
+func (p *pickler) frame(id FrameID) {
+	if n, ok := p.frameIDs[id]; ok {
+		p.get(n)
+		return
+	}
+	f := p.snapshot.Frame(id)
+	p.dict(func() {
+		p.textPair("filename", f.Filename)
+		p.pair("line", int64(f.Line))
+		p.textPair("name", f.Name)
+	})
+	if n, ok := p.memoize(); ok {
+		p.frameIDs[id] = n
+	}
+}
+
+func newPickler(w io.Writer, s *Snapshot) *pickler {
+	return &pickler{w: bufio.NewWriterSize(w, 64<<10), snapshot: s, strings: map[string]uint32{},
+		stacks: map[StackID]uint32{}, frameIDs: map[FrameID]uint32{}}
 }
