@@ -34,14 +34,14 @@ func TestRecordingFrames(t *testing.T) {
 	var blocks, entries [][]Frame
 	for _, g := range s.Segments {
 		for _, b := range g.Blocks {
-			if b.State == "active_allocated" {
-				blocks = append(blocks, b.Frames)
+			if b.State == alloc.ActiveAllocated {
+				blocks = append(blocks, s.Frames(b.Stack))
 			}
 		}
 	}
 	for e := range traces[0] {
 		if e.Action == Alloc {
-			entries = append(entries, e.Frames)
+			entries = append(entries, s.Frames(e.Stack))
 		}
 	}
 	for name, got := range map[string][][]Frame{"segments": blocks, "history": entries} {
