@@ -9,12 +9,13 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
 // outputBytes is the size of what forward hooks on every module count: of the
 // elements of all outputs. A record is not counted, as a hook that looks for tensors does
 // not look into one; the modules inside have returned what it holds.
-func outputBytes(p *train.Plan) int64 {
+func outputBytes(p *plan.Plan) int64 {
 	var n int64
 	for _, call := range p.Calls() {
 		if call.Output.Form != nn.FormRecord {
@@ -143,7 +144,7 @@ func (c *ActivationCount) hooks(calls []nn.Call) {
 }
 
 // saved counts what a plan keeps for backward.
-func (c *ActivationCount) saved(composition nn.Composition, root nn.Module, list []train.Saved) {
+func (c *ActivationCount) saved(composition nn.Composition, root nn.Module, list []plan.Saved) {
 	s := SavedCount{Composition: composition.String()}
 	types, layers := tally{c: c}, tally{c: c}
 	typeOf := map[string]string{}

@@ -13,6 +13,8 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // FragmentationResult is a training of changing lengths under one setting of
@@ -108,7 +110,7 @@ func (o Options) changingLengths(ctx context.Context, out *Outcome, set CachingS
 	rec := instrument.New(instrument.Options{NoTiming: o.meta()})
 	rec.Attach(dev.Allocator())
 	d.follow(dev.Allocator())
-	l := &lengths{o: o, set: set, s: train.NewSession(dev, rec, train.SessionOptions{WorkspaceBytes: set.WorkspaceBytes, Seed: set.Training.Seed}),
+	l := &lengths{o: o, set: set, s: session.New(dev, rec, session.Options{WorkspaceBytes: set.WorkspaceBytes, Seed: set.Training.Seed}),
 		plans: map[int]*lengthPlan{}}
 	if err := l.run(ctx, x.Setting); err != nil {
 		return x, d, fmt.Errorf("%s: %w", x.Setting, err)
@@ -161,7 +163,7 @@ func runName(setting string) string {
 type lengths struct {
 	o         Options
 	set       CachingSettings
-	s         *train.Session
+	s         *session.Session
 	model     nn.Module
 	optimizer optim.Optimizer
 	plans     map[int]*lengthPlan
@@ -170,7 +172,7 @@ type lengths struct {
 
 type lengthPlan struct {
 	graph *train.Graph
-	plan  *train.Plan
+	plan  *plan.Plan
 	src   data.Source
 }
 
@@ -235,7 +237,7 @@ func (l *lengths) train(p *lengthPlan) error {
 	if err != nil {
 		return err
 	}
-	var r *train.Result
+	var r *session.Result
 	if err := l.s.Measure("forward", func() (err error) {
 		r, err = l.s.Forward(p.plan, inputs...)
 		return err
@@ -263,14 +265,14 @@ func (l *lengths) train(p *lengthPlan) error {
 	return l.s.Measure("zero", func() error { l.s.ZeroGrad(); return nil })
 }
 
-func (l *lengths) upload(p *lengthPlan) ([]*train.Value, error) {
+func (l *lengths) upload(p *lengthPlan) ([]*session.Value, error) {
 	var batch data.Batch
 	if !l.o.meta() {
 		if err := p.src.Batch(l.step, &batch); err != nil {
 			return nil, err
 		}
 	}
-	var inputs []*train.Value
+	var inputs []*session.Value
 	for i, spec := range p.graph.Specs {
 		var src []byte
 		if !l.o.meta() {

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
 func checkpointingScenario() Scenario {
@@ -188,7 +189,7 @@ func checkpointingChecks(c checker, x CheckpointingResult, plain, again *trained
 
 // recomputedOnce says whether a plan recomputes something, and nothing more
 // often than forward computes it.
-func recomputedOnce(p *train.Plan) bool {
+func recomputedOnce(p *plan.Plan) bool {
 	forward, recomputed, _ := p.Operations()
 	for kernel, n := range recomputed {
 		if n > forward[kernel] {

@@ -14,6 +14,8 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 func formulasScenario() Scenario {
@@ -252,14 +254,14 @@ func (o Options) mapBytes(batch, h, tokens int) (int64, error) {
 		return 0, err
 	}
 	defer dev.Close()
-	s := train.NewSession(dev, nil, train.SessionOptions{})
+	s := session.New(dev, nil, session.Options{})
 	spec := device.Spec{DType: device.Float32, Shape: []int{batch, h, tokens, tokens}}
 	b := nn.NewBuilder(attentionMap{}, nn.Options{})
 	y, err := b.Run(b.Input("scores", spec))
 	if err != nil {
 		return 0, err
 	}
-	plan, err := train.Compile(b, y.Nodes, train.PlanOptions{})
+	plan, err := plan.Compile(b, y.Nodes, plan.Options{})
 	if err != nil {
 		return 0, err
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
-	"github.com/tidemark-lab/tidemark/train"
+
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // The sizes of the tutorial's linear layer.
@@ -124,7 +126,7 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 	out.Report.Device = deviceOf(dev.Info())
 	rec := instrument.New(instrument.Options{NoTiming: o.meta()})
 	rec.Attach(dev.Allocator())
-	s := train.NewSession(dev, rec, train.SessionOptions{WorkspaceBytes: set.WorkspaceBytes})
+	s := session.New(dev, rec, session.Options{WorkspaceBytes: set.WorkspaceBytes})
 	layer := nn.NewLinear(set.In, set.Out, true)
 	b := nn.NewBuilder(layer, nn.Options{})
 	spec := device.Spec{DType: device.Float32, Shape: []int{set.Rows, set.In}}
@@ -132,11 +134,11 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 	if err != nil {
 		return err
 	}
-	var options train.PlanOptions
+	var options plan.Options
 	if grad {
 		options.Differentiate = y.Nodes
 	}
-	plan, err := train.Compile(b, y.Nodes, options)
+	plan, err := plan.Compile(b, y.Nodes, options)
 	if err != nil {
 		return err
 	}
@@ -160,8 +162,8 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	l.mark("model")
-	var x *train.Value
-	var result *train.Result
+	var x *session.Value
+	var result *session.Result
 	for i := range set.Passes {
 		if err := ctx.Err(); err != nil {
 			record()

@@ -14,7 +14,9 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
-	"github.com/tidemark-lab/tidemark/train"
+
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // on are the options of a scenario on meta or cpu, with values given as on the
@@ -167,7 +169,7 @@ func TestLinearOutputs(t *testing.T) {
 	const rows, in, out = 7, 200, 40
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
-	s := train.NewSession(dev, nil, train.SessionOptions{Seed: 3})
+	s := session.New(dev, nil, session.Options{Seed: 3})
 	layer := nn.NewLinear(in, out, true)
 	if err := s.Materialize(layer, device.Float32); err != nil {
 		t.Fatal(err)
@@ -178,7 +180,7 @@ func TestLinearOutputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := train.Compile(b, y.Nodes, train.PlanOptions{})
+	plan, err := plan.Compile(b, y.Nodes, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // job is one training of a scenario.
@@ -39,7 +41,7 @@ type trained struct {
 	spans      []span
 	steps      []train.StepStats
 	stats      []alloc.Stats // after each step, with the step's peaks
-	plan       *train.Plan
+	plan       *plan.Plan
 	digest     digest
 	state      int64 // bytes of the optimizer's state, as its tensors have them
 }
@@ -61,7 +63,7 @@ func (o Options) train(ctx context.Context, out *Outcome, j job) (*trained, erro
 	// The trainer begins with the parameters; memory that runs out there is an
 	// observation like any other.
 	t, err := train.NewTrainer(dev, r.rec, j.settings, train.TrainerOptions{
-		Session: train.SessionOptions{WorkspaceBytes: j.workspace, Interrupted: ctx.Err}, WaitPhases: true})
+		Session: session.Options{WorkspaceBytes: j.workspace, Interrupted: ctx.Err}, WaitPhases: true})
 	if err == nil {
 		r.plan = t.Plan()
 		r.parameters = nn.Count(t.Model())

@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // TestOutOfMemoryAdvises runs out of memory in different places and looks at
@@ -36,7 +37,7 @@ func TestOutOfMemoryAdvises(t *testing.T) {
 		if err == nil {
 			_, err = tr.Step(nil)
 		}
-		var e *train.AllocationError
+		var e *session.AllocationError
 		if !errors.As(err, &e) || !errors.Is(err, alloc.ErrOutOfMemory) {
 			t.Errorf("%s: error %v, want out of memory", c.where, err)
 			continue
@@ -84,7 +85,7 @@ func TestGoesOnAfterOutOfMemory(t *testing.T) {
 // but in pieces, and when it is not.
 func TestFragmentationIsNamed(t *testing.T) {
 	for reserved, want := range map[int64]bool{100 + 50: true, 100 + 49: false} {
-		e := &train.AllocationError{Bytes: 50, Err: &alloc.OutOfMemoryError{AllocatedBytes: 100, ReservedBytes: reserved}}
+		e := &session.AllocationError{Bytes: 50, Err: &alloc.OutOfMemoryError{AllocatedBytes: 100, ReservedBytes: reserved}}
 		if got := strings.Contains(e.Advice(), "expandable_segments"); got != want {
 			t.Errorf("50 bytes asked for, %d reserved of which 100 allocated: advice %q", reserved, e.Advice())
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // TestEagerComputesTheSame compares losses and gradients of the compositions
@@ -55,7 +56,7 @@ func gradientsOver(t *testing.T, config string, loss train.Loss, o nn.Options, t
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := train.NewSession(dev, nil, train.SessionOptions{Seed: 7})
+	s := session.New(dev, nil, session.Options{Seed: 7})
 	if err := s.Materialize(model, o.DType); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func gradientsOver(t *testing.T, config string, loss train.Loss, o nn.Options, t
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	var inputs []*train.Value
+	var inputs []*session.Value
 	for i, spec := range graph.Specs {
 		var b []byte
 		if spec.DType == o.DType {
@@ -148,7 +149,7 @@ func TestEagerMemoryOnDevices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := train.NewSession(dev, nil, train.SessionOptions{})
+			s := session.New(dev, nil, session.Options{})
 			if err := s.Materialize(model, device.Float32); err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +162,7 @@ func TestEagerMemoryOnDevices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var inputs []*train.Value
+			var inputs []*session.Value
 			for _, spec := range graph.Specs {
 				v, err := s.Input("input", spec, make([]byte, spec.Bytes()))
 				if err != nil {

@@ -6,12 +6,13 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
 // evaluation is a model's graph without gradients and without dropout.
 type evaluation struct {
 	graph *Graph
-	plan  *Plan
+	plan  *plan.Plan
 }
 
 // Evaluation is what a pass over held-out data found.
@@ -41,7 +42,7 @@ func (t *Trainer) Evaluate(src data.Source, batches int) (Evaluation, error) {
 		if err != nil {
 			return Evaluation{}, err
 		}
-		p, err := Compile(g.Builder, []*gorgonia.Node{g.Loss, g.Output}, PlanOptions{})
+		p, err := plan.Compile(g.Builder, []*gorgonia.Node{g.Loss, g.Output}, plan.Options{})
 		if err != nil {
 			return Evaluation{}, err
 		}

@@ -12,7 +12,9 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/optim"
-	"github.com/tidemark-lab/tidemark/train"
+
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // Gate is a layer of one's own: the sigmoid of a Linear.
@@ -45,14 +47,14 @@ func ExampleSession() {
 	dev := device.NewCPU(alloc.Config{}) // or device.NewMeta
 	defer dev.Close()
 	rec.Attach(dev.Allocator())
-	s := train.NewSession(dev, rec, train.SessionOptions{Seed: 1})
+	s := session.New(dev, rec, session.Options{Seed: 1})
 	defer s.Close()
 	check(s.Materialize(model, device.Float32)) // parameters
 
 	spec := device.Spec{DType: device.Float32, Shape: []int{32, 784}}
 	y, err := b.Run(b.Input("x", spec))
 	check(err)
-	plan, err := train.Compile(b, y.Nodes, train.PlanOptions{Differentiate: y.Nodes})
+	plan, err := plan.Compile(b, y.Nodes, plan.Options{Differentiate: y.Nodes})
 	check(err)
 	optimizer, err := optim.New("adamw", optim.Options{})
 	check(err)

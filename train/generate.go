@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
 // GenerateOptions say how tokens are drawn.
@@ -32,7 +33,7 @@ type Generator struct {
 }
 
 type generation struct {
-	plan *Plan
+	plan *plan.Plan
 	spec device.Spec
 }
 
@@ -132,7 +133,7 @@ func (g *Generator) plan(length int) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := Compile(b, []*gorgonia.Node{out.One()}, PlanOptions{})
+	plan, err := plan.Compile(b, []*gorgonia.Node{out.One()}, plan.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // The golden trainings: what PyTorch computed in float64 (see
@@ -157,7 +158,7 @@ func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, che
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := train.NewSession(dev, nil, train.SessionOptions{})
+	s := session.New(dev, nil, session.Options{})
 	if err := s.Materialize(model, dt); err != nil {
 		t.Fatal(err)
 	}

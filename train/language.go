@@ -8,6 +8,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
 // ignoreIndex is the target that the cross-entropy leaves out, as in PyTorch.
@@ -102,6 +103,6 @@ func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 }
 
 // Compile plans the graph for training: the result holds the loss.
-func (g *Graph) Compile() (*Plan, error) {
-	return Compile(g.Builder, []*gorgonia.Node{g.Loss}, PlanOptions{Differentiate: []*gorgonia.Node{g.Loss}})
+func (g *Graph) Compile() (*plan.Plan, error) {
+	return plan.Compile(g.Builder, []*gorgonia.Node{g.Loss}, plan.Options{Differentiate: []*gorgonia.Node{g.Loss}})
 }

@@ -107,7 +107,7 @@ func (t *Trainer) Run(ctx context.Context, src Sources, o LoopOptions) error {
 // its way to the device and the device's own. The measure is the device's
 // memory, which for the CPU is the machine's.
 func (t *Trainer) fits(workers int) error {
-	total := t.session.dev.Info().MemoryBytes
+	total := t.session.Device().Info().MemoryBytes
 	if total == nil {
 		return nil
 	}
@@ -125,14 +125,6 @@ func (t *Trainer) fits(workers int) error {
 // batches prepares the micro-batches from where the training stands.
 func (t *Trainer) batches(ctx context.Context, src data.Source, workers int) *data.Prefetcher {
 	return data.Prefetch(ctx, src, t.step*t.Settings.Accumulate, data.PrefetchOptions{Workers: workers})
-}
-
-// StopRecording ends the session's recording; later phases are not measured.
-func (s *Session) StopRecording() {
-	if s.recorder != nil {
-		s.recorder.Stop()
-		s.recorder = nil
-	}
 }
 
 // MetricsFile is the name of the file in the save folder with a line of JSON

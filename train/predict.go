@@ -10,6 +10,8 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // Precision is the element types of a training.
@@ -46,7 +48,7 @@ type Workload struct {
 	Dropout     float64
 	Composition nn.Composition
 	// Profile is what libraries take; nothing when zero.
-	Profile   Profile
+	Profile   session.Profile
 	Allocator alloc.Config
 }
 
@@ -86,7 +88,7 @@ type Prepared struct {
 	w     Workload
 	model nn.Module
 	graph *Graph
-	plan  *Plan
+	plan  *plan.Plan
 }
 
 // Predict is the function of this name with allocator settings of its own. A
@@ -103,7 +105,7 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 	defer p.dev.Close()
 	rec := instrument.New(instrument.Options{NoTiming: true})
 	rec.Attach(p.dev.Allocator())
-	p.s = NewSession(p.dev, rec, SessionOptions{Profile: r.w.Profile})
+	p.s = session.New(p.dev, rec, session.Options{Profile: r.w.Profile})
 	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model)}
 	if err := p.run(); err != nil {
 		if !errors.Is(err, alloc.ErrOutOfMemory) {
@@ -112,7 +114,7 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 		out.Failed = err
 	}
 	out.Segments = p.dev.Allocator().Segments()
-	p.s.recorder.Stop()
+	p.s.Recorder().Stop()
 	return out, nil
 }
 
@@ -139,11 +141,11 @@ func WithDefaults(c nn.Config, composition nn.Composition) nn.Config {
 type predictor struct {
 	*Prepared
 	dev       *device.Meta
-	s         *Session
+	s         *session.Session
 	optimizer optim.Optimizer
-	inputs    []*Value // the variables of the batch
-	targets   *Value   // those of the batch that the loss does not take
-	result    *Result  // the variable of the loss
+	inputs    []*session.Value // the variables of the batch
+	targets   *session.Value   // those of the batch that the loss does not take
+	result    *session.Result  // the variable of the loss
 }
 
 // Prepare makes the plan of a workload. Its Allocator is not looked at.
@@ -156,7 +158,7 @@ func Prepare(w Workload) (*Prepared, error) {
 		w.Precision = FP32
 	}
 	if w.Composition == nn.Fused {
-		w.Profile = Profile{}
+		w.Profile = session.Profile{}
 		if w.Precision == BF16 {
 			return nil, fmt.Errorf("precision %s: the fused composition keeps parameters in float32; it has %s and %s", w.Precision, FP32, AMP)
 		}
@@ -202,14 +204,14 @@ func (p *predictor) run() error {
 	if err := s.Measure("model", p.materialize); err != nil {
 		return err
 	}
-	s.recorder.Mark("model")
+	s.Recorder().Mark("model")
 	for step := range p.w.Steps {
-		s.recorder.Step(step)
+		s.Recorder().Step(step)
 		if err := p.step(); err != nil {
 			return err
 		}
 	}
-	s.recorder.EndStep()
+	s.Recorder().EndStep()
 	return nil
 }
 
@@ -255,8 +257,7 @@ func (p *predictor) microBatch(m int) error {
 		return err
 	}
 	return s.Measure(name("backward"), func() error {
-		spec := p.plan.values[p.plan.seeds[0]].spec
-		seed, err := s.Allocate(spec, instrument.Label{Category: instrument.Temporary, Op: "gradient of the loss"})
+		seed, err := s.SeedGradient(p.result, 1)
 		if err != nil {
 			return err
 		}
@@ -269,7 +270,7 @@ func (p *predictor) microBatch(m int) error {
 // mean of the outputs no targets are needed, but they are made.
 func (p *predictor) batch() error {
 	specs := p.graph.Specs
-	var next []*Value
+	var next []*session.Value
 	for i, spec := range specs {
 		v, err := p.s.Input([]string{"batch", "targets"}[i], spec, nil)
 		if err != nil {
@@ -305,7 +306,7 @@ func (p *predictor) materialize() error {
 		return err
 	}
 	label := instrument.Label{Category: instrument.Parameter, Op: "buffer"}
-	var buffers []*Value
+	var buffers []*session.Value
 	for _, b := range nn.Buffers(p.model) {
 		v, err := s.Allocate(device.Spec{DType: device.Float32, Shape: b}, label)
 		if err != nil {
@@ -323,15 +324,10 @@ func (p *predictor) materialize() error {
 	if p.w.Precision != BF16 {
 		return nil
 	}
-	for _, q := range s.params {
-		spec := device.Spec{DType: device.BFloat16, Shape: q.Value.Shape}
-		l := instrument.Label{Category: instrument.Parameter, Module: moduleOf(q.Name), Op: leafOf(q.Name)}
-		m, err := s.allocate(spec.Bytes(), s.tag(l), l)
-		if err != nil {
+	for _, q := range s.Parameters() {
+		if err := s.Convert(q, device.BFloat16); err != nil {
 			return err
 		}
-		s.release(q.block)
-		q.block, q.Value = m, device.Tensor{Spec: spec, Addr: m.block.Addr()}
 	}
 	for _, v := range buffers {
 		if _, err := s.Allocate(device.Spec{DType: device.BFloat16, Shape: v.Shape}, label); err != nil {

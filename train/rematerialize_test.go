@@ -11,11 +11,13 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // gradientsOf runs one pass of a mini transformer, with or without cheap
 // operations computed again, and returns plan, loss and gradients.
-func gradientsOf(t *testing.T, model string, saveAll bool) (*train.Plan, []byte) {
+func gradientsOf(t *testing.T, model string, saveAll bool) (*plan.Plan, []byte) {
 	t.Helper()
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
@@ -23,7 +25,7 @@ func gradientsOf(t *testing.T, model string, saveAll bool) (*train.Plan, []byte)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := train.NewSession(dev, nil, train.SessionOptions{Seed: 2})
+	s := session.New(dev, nil, session.Options{Seed: 2})
 	if err := s.Materialize(m, device.Float32); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func gradientsOf(t *testing.T, model string, saveAll bool) (*train.Plan, []byte)
 		t.Fatal(err)
 	}
 	loss := []*gorgonia.Node{g.Loss}
-	plan, err := train.Compile(g.Builder, loss, train.PlanOptions{Differentiate: loss, SaveAll: saveAll})
+	plan, err := plan.Compile(g.Builder, loss, plan.Options{Differentiate: loss, SaveAll: saveAll})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,7 @@ func gradientsOf(t *testing.T, model string, saveAll bool) (*train.Plan, []byte)
 	if err := src.Batch(0, &b); err != nil {
 		t.Fatal(err)
 	}
-	inputs := make([]*train.Value, 2)
+	inputs := make([]*session.Value, 2)
 	for i, v := range [][]int32{b.Inputs, b.Targets} {
 		if inputs[i], err = s.Input("batch", g.Specs[i], nil); err != nil {
 			t.Fatal(err)

@@ -79,7 +79,8 @@ func (t *Trainer) restore(path string, st state) error {
 		return err
 	}
 	if t.weights {
-		t.step, t.session.passes = st.Step, st.Passes
+		t.step = st.Step
+		t.session.SetPasses(st.Passes)
 		return nil
 	}
 	f, err := safetensors.Open(filepath.Join(path, optimizerFile))
@@ -87,12 +88,13 @@ func (t *Trainer) restore(path string, st state) error {
 		return err
 	}
 	defer f.Close()
-	err = t.optimizer.Restore(t.session.OptimizerMemory(), t.session.all(), st.OptimizerSteps,
+	err = t.optimizer.Restore(t.session.OptimizerMemory(), t.session.AllParameters(), st.OptimizerSteps,
 		func(parameter, name string, x device.Tensor) error { return t.load(f, parameter+"/"+name, x) })
 	if err != nil {
 		return err
 	}
-	t.step, t.session.passes = st.Step, st.Passes
+	t.step = st.Step
+	t.session.SetPasses(st.Passes)
 	return nil
 }
 
@@ -103,7 +105,7 @@ func (t *Trainer) LoadWeights(file string) error {
 		return err
 	}
 	defer f.Close()
-	for _, p := range t.session.params {
+	for _, p := range t.session.Parameters() {
 		if err := t.load(f, p.Name, p.Value); err != nil {
 			return err
 		}
@@ -124,5 +126,5 @@ func (t *Trainer) load(f *safetensors.File, name string, x device.Tensor) error 
 	if err := f.ReadAs(name, x.DType, b); err != nil {
 		return err
 	}
-	return t.session.dev.Upload(x, b)
+	return t.session.Device().Upload(x, b)
 }

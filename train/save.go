@@ -127,10 +127,10 @@ func syncFolder(dir string) {
 }
 
 func (t *Trainer) write(dir string) error {
-	st := state{Format: stateFormat, Step: t.step, Passes: t.session.passes, Settings: t.Settings,
+	st := state{Format: stateFormat, Step: t.step, Passes: t.session.Passes(), Settings: t.Settings,
 		OptimizerSteps: make(map[string]int64)}
 	var weights, moments []safetensors.Tensor
-	for _, p := range t.session.params {
+	for _, p := range t.session.Parameters() {
 		weights = append(weights, t.stored(p.Name, p.Value))
 	}
 	for _, ps := range t.optimizer.State() {
@@ -158,7 +158,7 @@ func (t *Trainer) stored(name string, x device.Tensor) safetensors.Tensor {
 	return safetensors.Tensor{Name: name, DType: safetensors.Of(x.DType), Shape: x.Shape,
 		Write: func(w io.Writer) error {
 			b := make([]byte, x.Bytes())
-			if err := t.session.dev.Download(b, x); err != nil {
+			if err := t.session.Device().Download(b, x); err != nil {
 				return err
 			}
 			_, err := w.Write(b)

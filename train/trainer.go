@@ -1,3 +1,5 @@
+// Package train trains models: settings, the loop with its saves and
+// evaluations, and what is made of a trained model.
 package train
 
 import (
@@ -12,6 +14,8 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // Trainer is a training on a device: a model, its optimizer and where it
@@ -19,9 +23,9 @@ import (
 type Trainer struct {
 	Settings  Settings
 	model     nn.Module
-	session   *Session
+	session   *session.Session
 	graph     *Graph
-	plan      *Plan
+	plan      *plan.Plan
 	optimizer optim.Optimizer
 	step      int
 	evaluate  *evaluation
@@ -32,7 +36,7 @@ type Trainer struct {
 
 // TrainerOptions configure a Trainer beyond what decides its results.
 type TrainerOptions struct {
-	Session SessionOptions
+	Session session.Options
 	// WaitPhases has the phases of a recorded step measured one by one, each
 	// after all earlier work, on every device. Otherwise a device that can time
 	// queued work (see device.Timer) does so, and is not waited for.
@@ -61,7 +65,7 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 		return nil, fmt.Errorf("dropout %v: a model of type %s has no dropout", s.Dropout, s.Model.Type())
 	}
 	o.Session.Seed = s.Seed
-	t := &Trainer{Settings: s, model: model, session: NewSession(dev, recorder, o.Session)}
+	t := &Trainer{Settings: s, model: model, session: session.New(dev, recorder, o.Session)}
 	if timer, ok := dev.(device.Timer); ok && !o.WaitPhases {
 		t.timer = timer
 	}
@@ -90,13 +94,13 @@ func (t *Trainer) shape() BatchShape {
 }
 
 // Session is the training's session.
-func (t *Trainer) Session() *Session { return t.session }
+func (t *Trainer) Session() *session.Session { return t.session }
 
 // Model is the model being trained.
 func (t *Trainer) Model() nn.Module { return t.model }
 
 // Plan is the plan of a micro-batch.
-func (t *Trainer) Plan() *Plan { return t.plan }
+func (t *Trainer) Plan() *plan.Plan { return t.plan }
 
 // Optimizer is the optimizer with its state.
 func (t *Trainer) Optimizer() optim.Optimizer { return t.optimizer }
@@ -147,11 +151,11 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 	began := time.Now()
 	s := t.session
 	stats := StepStats{Step: t.step, LearningRate: t.Settings.rate(t.step)}
-	if s.recorder != nil {
-		s.recorder.Step(t.step)
-		defer s.recorder.EndStep()
+	if s.Recorder() != nil {
+		s.Recorder().Step(t.step)
+		defer s.Recorder().EndStep()
 	}
-	var results []*Result
+	var results []*session.Result
 	defer func() {
 		for _, r := range results {
 			r.Release()
@@ -194,8 +198,8 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 			loss += v / float64(len(results))
 		}
 		stats.Loss = &loss
-		if s.recorder != nil {
-			s.recorder.Loss(loss)
+		if s.Recorder() != nil {
+			s.Recorder().Loss(loss)
 		}
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
 			return stats, &DivergedError{t.step, loss}
@@ -205,24 +209,24 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 	stats.Rows = t.Settings.Batch * t.Settings.Accumulate
 	stats.Tokens = stats.Rows * t.Settings.Tokens
 	stats.Seconds = time.Since(began).Seconds()
-	memory := s.dev.Allocator().Stats()
+	memory := s.Device().Allocator().Stats()
 	stats.AllocatedBytes, stats.ReservedBytes = memory.Allocated.Peak, memory.Reserved.Peak
 	return stats, nil
 }
 
 // phase runs f as a phase of a step.
 func (t *Trainer) phase(name string, f func() error) error {
-	if r := t.session.recorder; r != nil && t.timer != nil {
+	if r := t.session.Recorder(); r != nil && t.timer != nil {
 		return r.QueuedPhase(name, func() (instrument.Timing, error) { return t.timer.StartTiming() }, f)
 	}
 	return t.session.Measure(name, f)
 }
 
-func (t *Trainer) computes() bool { return t.session.dev.Info().Kind != "meta" }
+func (t *Trainer) computes() bool { return t.session.Device().Info().Kind != "meta" }
 
 // microBatch runs forward and backward on one micro-batch. The result is
 // returned even on error, so that it can be released.
-func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*Result, error) {
+func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*session.Result, error) {
 	s := t.session
 	name := func(phase string) string {
 		if t.Settings.Accumulate > 1 {
@@ -246,7 +250,7 @@ func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*Result, 
 	if err != nil {
 		return nil, err
 	}
-	var r *Result
+	var r *session.Result
 	if err := t.phase(name("forward"), func() (err error) {
 		r, err = s.Forward(t.plan, inputs...)
 		return err
@@ -254,7 +258,7 @@ func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*Result, 
 		return r, err
 	}
 	return r, t.phase(name("backward"), func() error {
-		seed, err := s.seedGradient(r, 1/float64(t.Settings.Accumulate))
+		seed, err := s.SeedGradient(r, 1/float64(t.Settings.Accumulate))
 		if err != nil {
 			return err
 		}
@@ -264,8 +268,8 @@ func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*Result, 
 }
 
 // upload allocates a graph's inputs and copies a batch to them.
-func (t *Trainer) upload(g *Graph, batch *data.Batch) ([]*Value, error) {
-	var inputs []*Value
+func (t *Trainer) upload(g *Graph, batch *data.Batch) ([]*session.Value, error) {
+	var inputs []*session.Value
 	for i, spec := range g.Specs {
 		var src []byte
 		if batch != nil {

@@ -17,6 +17,8 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 const story = "the quick brown fox jumps over the lazy dog while the sea takes the sand and gives it back. "
@@ -133,7 +135,7 @@ func TestCheckpointingIsBitEqual(t *testing.T) {
 }
 
 // stepOnMeta is a plan and the peak of one steady-state step.
-func stepOnMeta(t *testing.T, s train.Settings) (*train.Plan, int64) {
+func stepOnMeta(t *testing.T, s train.Settings) (*plan.Plan, int64) {
 	t.Helper()
 	dev := device.NewMeta(alloc.Config{})
 	rec := instrument.New(instrument.Options{NoTiming: true})
@@ -490,5 +492,26 @@ func TestGenerate(t *testing.T) {
 	e, err := tr.Evaluate(sources.Validation, 0)
 	if err != nil || e.Loss > 1 || e.Accuracy < 0.7 {
 		t.Errorf("evaluation %+v, %v", e, err)
+	}
+}
+
+// TestMaterializeCanBeInterrupted stops between two parameters, and gives back
+// what was taken.
+func TestMaterializeCanBeInterrupted(t *testing.T) {
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	asked := 0
+	s := miniSettings(t)
+	_, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{Session: session.Options{Interrupted: func() error {
+		if asked++; asked > 3 {
+			return context.Canceled
+		}
+		return nil
+	}}})
+	if !errors.Is(err, context.Canceled) || asked != 4 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+	if n := dev.Allocator().Stats().Allocated.Current; n != 0 {
+		t.Errorf("%d bytes are still allocated", n)
 	}
 }

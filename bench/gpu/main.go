@@ -22,6 +22,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 //go:embed workloads.json
@@ -195,7 +196,7 @@ func start(w workload, o cuda.Options, r *instrument.Recorder) (t *training, err
 	if r != nil {
 		r.Attach(t.dev.Allocator())
 	}
-	t.trainer, err = train.NewTrainer(t.dev, r, s, train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
+	t.trainer, err = train.NewTrainer(t.dev, r, s, train.TrainerOptions{Session: session.Options{WorkspaceBytes: cuda.WorkspaceBytes}})
 	if err != nil {
 		return nil, errors.Join(err, t.dev.Close())
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 func estimateCommand() *cli.Command {
@@ -44,7 +45,7 @@ func estimateFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "keep-gradients", Usage: "zero_grad(set_to_none=False): gradients are kept and zeroed"},
 		&cli.StringFlag{Name: "composition", Value: nn.Eager.String(), Usage: "eager: what PyTorch and transformers run; fused: tidemark's own kernels"},
 		&cli.StringFlag{Name: "loss", Value: string(train.CrossEntropy), Usage: "cross-entropy, or mean (of the outputs)"},
-		&cli.StringFlag{Name: "profile", Value: "h200", Usage: "what libraries take, assumed: " + joinNames(train.Profiles())},
+		&cli.StringFlag{Name: "profile", Value: "h200", Usage: "what libraries take, assumed: " + joinNames(session.Profiles())},
 		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
 		&cli.Float64Flag{Name: "limit-gib", Usage: "most GiB that the allocator may reserve; 0 for no limit"},
 		&cli.StringFlag{Name: "card", Usage: "judge only cards whose names contain this, such as 4090; all by default"},
@@ -212,7 +213,7 @@ func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
 	if l := w.Loss; l != train.CrossEntropy && l != train.MeanOutput {
 		return w, s, fmt.Errorf("--loss %q: it is cross-entropy or mean", l)
 	}
-	if w.Profile, err = train.FindProfile(c.String("profile")); err != nil {
+	if w.Profile, err = session.FindProfile(c.String("profile")); err != nil {
 		return w, s, fmt.Errorf("--profile: %w", err)
 	}
 	if w.Allocator, err = alloc.ParseConfig(c.String("alloc-conf")); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // loadTrained opens a saved training for use.
@@ -41,7 +42,7 @@ func loadTrained(c *cli.Context) (*train.Trainer, func(), error) {
 		if c.IsSet("precision") {
 			s.Mixed = dev.mixed()
 		}
-	}, train.TrainerOptions{WeightsOnly: true, Session: train.SessionOptions{Interrupted: c.Context.Err}})
+	}, train.TrainerOptions{WeightsOnly: true, Session: session.Options{Interrupted: c.Context.Err}})
 	if err != nil {
 		d.Close()
 		return nil, nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/scenarios"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // recordedSteps is how many steps of a training its memory timeline shows.
@@ -313,7 +314,7 @@ func newTraining(c *cli.Context, dev chosen) (*training, error) {
 	}
 	j.recorder = instrument.New(instrument.Options{NoTiming: dev.kind == "meta"})
 	j.recorder.Attach(d.Allocator())
-	o := train.TrainerOptions{Session: train.SessionOptions{WorkspaceBytes: workspaceBytes(c, dev.kind), Interrupted: c.Context.Err}}
+	o := train.TrainerOptions{Session: session.Options{WorkspaceBytes: workspaceBytes(c, dev.kind), Interrupted: c.Context.Err}}
 	if resume != "" {
 		j.trainer, err = train.Resume(d, j.recorder, resume, func(s *train.Settings) {
 			if c.IsSet("steps") {

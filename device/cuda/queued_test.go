@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // TestQueuedPhases compares recorded steps that wait for the card in every
@@ -35,7 +36,7 @@ func TestQueuedPhases(t *testing.T) {
 			events = append(events, e)
 		})
 		trainer, err := train.NewTrainer(d, rec, s, train.TrainerOptions{WaitPhases: wait,
-			Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
+			Session: session.Options{WorkspaceBytes: cuda.WorkspaceBytes}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // openCard opens the first card, or skips the test.
@@ -113,7 +114,7 @@ func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix st
 	}
 	model, err := nn.New(config)
 	check(err)
-	s := train.NewSession(dev, nil, train.SessionOptions{WorkspaceBytes: workspace})
+	s := session.New(dev, nil, session.Options{WorkspaceBytes: workspace})
 	check(s.Materialize(model, dt))
 	for _, p := range s.Parameters() {
 		check(dev.Upload(p.Value, floatBytes(dt, floats("init."+prefix+p.Name))))
@@ -153,7 +154,7 @@ func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix st
 			check(err)
 			check(s.Backward(r, seed))
 			r.Release()
-			for _, v := range []*train.Value{seed, x, y} {
+			for _, v := range []*session.Value{seed, x, y} {
 				v.Release()
 			}
 		}
@@ -195,7 +196,7 @@ func record(t *testing.T, dev device.Device, s train.Settings) recorded {
 		t.Fatal(err)
 	}
 	trainer, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{
-		Session: train.SessionOptions{WorkspaceBytes: cuda.WorkspaceBytes}})
+		Session: session.Options{WorkspaceBytes: cuda.WorkspaceBytes}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +339,7 @@ func TestOutOfMemoryIsAnError(t *testing.T) {
 		return err
 	}
 	err = step(trainer, s)
-	var full *train.AllocationError
+	var full *session.AllocationError
 	if !errors.As(err, &full) || !errors.Is(err, alloc.ErrOutOfMemory) {
 		t.Fatalf("64 rows in 64 MiB: %v; want an AllocationError", err)
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
-	"github.com/tidemark-lab/tidemark/train"
+
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // array is a value in row-major order.
@@ -73,10 +75,10 @@ func (f *function) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, erro
 type runner struct {
 	t     testing.TB
 	dt    device.DType
-	s     *train.Session
+	s     *session.Session
 	dev   device.Device
-	plan  *train.Plan
-	input []*train.Value
+	plan  *plan.Plan
+	input []*session.Value
 }
 
 func newRunner(t testing.TB, dt device.DType, in []array, ids *array, build func(in []*gorgonia.Node, ids *gorgonia.Node) (*gorgonia.Node, error)) *runner {
@@ -87,7 +89,7 @@ func newRunner(t testing.TB, dt device.DType, in []array, ids *array, build func
 	}
 	r := &runner{t: t, dt: dt, dev: device.NewCPU(alloc.Config{})}
 	t.Cleanup(func() { r.dev.Close() })
-	r.s = train.NewSession(r.dev, nil, train.SessionOptions{})
+	r.s = session.New(r.dev, nil, session.Options{})
 	r.must(r.s.Materialize(f, dt))
 	for i, a := range in {
 		r.set(i, a.data)
@@ -106,7 +108,7 @@ func newRunner(t testing.TB, dt device.DType, in []array, ids *array, build func
 	}
 	y, err := b.Run(inputs...)
 	r.must(err)
-	r.plan, err = train.Compile(b, y.Nodes, train.PlanOptions{Differentiate: y.Nodes})
+	r.plan, err = plan.Compile(b, y.Nodes, plan.Options{Differentiate: y.Nodes})
 	r.must(err)
 	return r
 }

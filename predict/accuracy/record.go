@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // Record is what PyTorch's allocator counted during a training.
@@ -97,7 +98,7 @@ func (r *Record) Workload() (train.Workload, error) {
 	}
 	if r.BaseBytes < processBytes {
 		var err error
-		if w.Profile, err = train.FindProfile("h200"); err != nil {
+		if w.Profile, err = session.FindProfile("h200"); err != nil {
 			return w, err
 		}
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
-	"github.com/tidemark-lab/tidemark/train"
+
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // model is a net of one case: its operands are the parameters and inputs, and
@@ -81,7 +83,7 @@ func (m block) Forward(_ *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
 // program is a compiled model.
 type program struct {
 	model *model
-	plan  *train.Plan
+	plan  *plan.Plan
 	dtype device.DType // of the operands and their gradients
 	out   device.Spec
 }
@@ -117,15 +119,15 @@ func compile(operands []Operand, build Build, compose composition, dt device.DTy
 	if p.out, err = op.SpecOf(y.One()); err != nil {
 		return nil, err
 	}
-	p.plan, err = train.Compile(b, y.Nodes, train.PlanOptions{Differentiate: y.Nodes})
+	p.plan, err = plan.Compile(b, y.Nodes, plan.Options{Differentiate: y.Nodes})
 	return p, err
 }
 
 // run is a program on a device with the operands' values there.
 type run struct {
 	p      *program
-	s      *train.Session
-	inputs []*train.Value
+	s      *session.Session
+	inputs []*session.Value
 	before int64 // bytes allocated on the device when the run began
 }
 
@@ -134,7 +136,7 @@ const seed = 20240229
 
 // start puts values on a device. On meta they are only counted.
 func (p *program) start(dev device.Device, vs []values) (*run, error) {
-	r := &run{p: p, s: train.NewSession(dev, nil, train.SessionOptions{Seed: seed}),
+	r := &run{p: p, s: session.New(dev, nil, session.Options{Seed: seed}),
 		before: dev.Allocator().Stats().Allocated.Current}
 	if err := r.s.Materialize(p.model, p.dtype); err != nil {
 		return nil, err

@@ -1,9 +1,7 @@
-package train_test
+package session_test
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"math"
 	"testing"
 
@@ -14,7 +12,8 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
-	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // tower is Linear layers with a residual connection around each and one weight
@@ -54,10 +53,10 @@ func bytesOf(x []float64) []byte {
 }
 
 type fixture struct {
-	s    *train.Session
-	plan *train.Plan
-	x    *train.Value
-	dy   *train.Value
+	s    *session.Session
+	plan *plan.Plan
+	x    *session.Value
+	dy   *session.Value
 }
 
 func build(t *testing.T, dev device.Device, rec *instrument.Recorder, checkpointing bool) fixture {
@@ -67,7 +66,7 @@ func build(t *testing.T, dev device.Device, rec *instrument.Recorder, checkpoint
 	if rec != nil {
 		rec.Attach(dev.Allocator())
 	}
-	s := train.NewSession(dev, rec, train.SessionOptions{Seed: 7})
+	s := session.New(dev, rec, session.Options{Seed: 7})
 	if err := s.Materialize(model, device.Float64); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func build(t *testing.T, dev device.Device, rec *instrument.Recorder, checkpoint
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := train.Compile(b, y.Nodes, train.PlanOptions{Differentiate: y.Nodes})
+	p, err := plan.Compile(b, y.Nodes, plan.Options{Differentiate: y.Nodes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,26 +275,5 @@ func TestHooksSeeValues(t *testing.T) {
 	r.Release()
 	if len(paths) != 4 || paths[0] != "a" || paths[1] != "b" || paths[2] != "a" || paths[3] != "" {
 		t.Errorf("hooks were called for %q", paths)
-	}
-}
-
-// TestMaterializeCanBeInterrupted stops between two parameters, and gives back
-// what was taken.
-func TestMaterializeCanBeInterrupted(t *testing.T) {
-	dev := device.NewCPU(alloc.Config{})
-	defer dev.Close()
-	asked := 0
-	s := miniSettings(t)
-	_, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{Session: train.SessionOptions{Interrupted: func() error {
-		if asked++; asked > 3 {
-			return context.Canceled
-		}
-		return nil
-	}}})
-	if !errors.Is(err, context.Canceled) || asked != 4 {
-		t.Errorf("asked %d times: %v", asked, err)
-	}
-	if n := dev.Allocator().Stats().Allocated.Current; n != 0 {
-		t.Errorf("%d bytes are still allocated", n)
 	}
 }

@@ -1,4 +1,4 @@
-package train
+package plan
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 type compiler struct {
 	b       *nn.Builder
 	outputs []*gorgonia.Node
-	options PlanOptions
+	options Options
 	plan    *Plan
 
 	wrt       []*nn.Parameter
@@ -53,7 +53,7 @@ type result struct {
 type irValue struct {
 	spec   device.Spec
 	node   *gorgonia.Node
-	source storageKind
+	source Kind
 	param  *nn.Parameter
 	view   int // the value that this one is a view of; -1
 	offset int64
@@ -199,14 +199,14 @@ func (c *compiler) emitAll() error {
 		params[n] = c.wrt[i]
 	}
 	for _, n := range c.b.Inputs() {
-		c.addSource(n, input, nil)
-		c.plan.names = append(c.plan.names, n.Name())
+		c.addSource(n, KindInput, nil)
+		c.plan.InputNames = append(c.plan.InputNames, n.Name())
 	}
 	for i, n := range c.wrtNodes {
-		c.addSource(n, parameter, c.wrt[i])
+		c.addSource(n, KindParameter, c.wrt[i])
 	}
 	for _, n := range c.seeds {
-		c.addSource(n, seed, nil)
+		c.addSource(n, KindSeed, nil)
 	}
 	c.findSegments()
 	c.findCheap()
@@ -215,7 +215,7 @@ func (c *compiler) emitAll() error {
 			return err
 		}
 	}
-	c.plan.forward = len(c.steps)
+	c.plan.ForwardSteps = len(c.steps)
 	waiting := make(map[*gorgonia.Node][]*nn.Parameter)
 	for _, p := range c.wrt {
 		if g := c.gradients[p]; g != nil {
@@ -258,7 +258,7 @@ func (c *compiler) deposit(p *nn.Parameter) {
 	c.steps = append(c.steps, irStep{in: []int{v}, into: -1, backward: true, deposit: p})
 }
 
-func (c *compiler) addSource(n *gorgonia.Node, kind storageKind, p *nn.Parameter) {
+func (c *compiler) addSource(n *gorgonia.Node, kind Kind, p *nn.Parameter) {
 	s, err := op.SpecOf(n)
 	if err != nil {
 		panic(err) // the builder made the node from a Spec

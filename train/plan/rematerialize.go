@@ -1,4 +1,4 @@
-package train
+package plan
 
 import (
 	"gorgonia.org/gorgonia"

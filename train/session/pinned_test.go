@@ -1,4 +1,4 @@
-package train_test
+package session_test
 
 import (
 	"errors"
@@ -9,7 +9,8 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/train"
+
+	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // TestPinnedSegmentsAreNamed leaves a little in each of several segments of 40
@@ -50,12 +51,12 @@ func TestPinnedSegmentsAreNamed(t *testing.T) {
 				rec = instrument.New(instrument.Options{NoTiming: true})
 				rec.Attach(dev.Allocator())
 			}
-			s := train.NewSession(dev, rec, train.SessionOptions{})
-			try := func(bytes int, module, op string, category instrument.Category) (*train.Value, error) {
+			s := session.New(dev, rec, session.Options{})
+			try := func(bytes int, module, op string, category instrument.Category) (*session.Value, error) {
 				return s.Allocate(device.Spec{DType: device.Uint8, Shape: []int{bytes}},
 					instrument.Label{Category: category, Module: module, Op: op})
 			}
-			take := func(bytes int, module, op string, category instrument.Category) *train.Value {
+			take := func(bytes int, module, op string, category instrument.Category) *session.Value {
 				t.Helper()
 				v, err := try(bytes, module, op, category)
 				if err != nil {
@@ -63,7 +64,7 @@ func TestPinnedSegmentsAreNamed(t *testing.T) {
 				}
 				return v
 			}
-			var fillers []*train.Value
+			var fillers []*session.Value
 			for i, kept := range c.kept {
 				take(segment, "", "whole", instrument.Temporary).Release()
 				take(kept, fmt.Sprintf("model.layers.%d.mlp", i), "linear.forward", instrument.Activation)
@@ -78,7 +79,7 @@ func TestPinnedSegmentsAreNamed(t *testing.T) {
 				v.Release()
 			}
 			_, err := try(segment-mib, "model.lm_head", "linear.forward", instrument.Activation)
-			var e *train.AllocationError
+			var e *session.AllocationError
 			if c.config.ExpandableSegments {
 				if err != nil {
 					t.Error(err)

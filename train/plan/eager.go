@@ -1,11 +1,8 @@
-package train
+package plan
 
 import (
-	"slices"
-
 	"gorgonia.org/gorgonia"
 
-	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
@@ -161,50 +158,14 @@ func (c *compiler) isHandedOnView(v int) bool {
 // to: what a node used goes when all of it is done. A recomputed value is only
 // referred to by the node's own operations, not by what it saved.
 func (c *compiler) groupEnd(i int, recomputed bool) int {
-	steps := c.plan.steps
+	steps := c.plan.Steps
 	if steps[i].group == nil {
 		return i
 	}
-	for i+1 < len(steps) && steps[i+1].group == steps[i].group && !(recomputed && steps[i+1].d.Validates) {
+	for i+1 < len(steps) && steps[i+1].group == steps[i].group && !(recomputed && steps[i+1].Description.Validates) {
 		i++
 	}
 	return i
-}
-
-// takeMemory takes a step's memory in the order its operation gives.
-func (x *execution) takeMemory(st *step) error {
-	var temporaries []*memory
-	label := instrument.Label{Category: instrument.Temporary, Module: st.module, Op: st.d.Kernel}
-	defer func() {
-		for _, m := range temporaries {
-			x.s.release(m)
-		}
-	}()
-	for _, a := range st.d.Memory {
-		switch a.Kind {
-		case op.TakeResult:
-			k := x.p.values[st.out[a.N]].storage
-			if !slices.Contains(st.fresh, k) {
-				continue
-			}
-			sto := &x.p.storages[k]
-			m, err := x.s.allocate(sto.bytes, x.s.tag(sto.label), sto.label)
-			if err != nil {
-				return err
-			}
-			x.r.storage[k], x.addr[k] = m, m.block.Addr()
-		case op.TakeTemporary:
-			m, err := x.s.allocate(a.Bytes, x.s.tag(label), label)
-			if err != nil {
-				return err
-			}
-			temporaries = append(temporaries, m)
-		case op.DropTemporary:
-			x.s.release(temporaries[a.N])
-			temporaries[a.N] = nil
-		}
-	}
-	return nil
 }
 
 // emitBackward lists the backward steps of the eager composition: the

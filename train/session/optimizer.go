@@ -1,4 +1,4 @@
-package train
+package session
 
 import (
 	"github.com/tidemark-lab/tidemark/device"
@@ -52,9 +52,9 @@ func (s *Session) Step(o optim.Optimizer, lr float64) error {
 	return o.Step(s.OptimizerMemory(), s.WithGradient(), lr)
 }
 
-// all lists every parameter, with a gradient or not, as an optimizer's Restore
+// AllParameters lists every parameter, with a gradient or not, as an optimizer's Restore
 // takes them.
-func (s *Session) all() []optim.Parameter {
+func (s *Session) AllParameters() []optim.Parameter {
 	ps := make([]optim.Parameter, 0, len(s.params))
 	for _, p := range s.params {
 		ps = append(ps, optim.Parameter{Name: p.Name, Value: p.Value})

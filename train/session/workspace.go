@@ -1,4 +1,4 @@
-package train
+package session
 
 import (
 	"github.com/tidemark-lab/tidemark/device"

@@ -1,4 +1,4 @@
-package train
+package plan
 
 import (
 	"github.com/tidemark-lab/tidemark/instrument"
@@ -7,7 +7,7 @@ import (
 
 // Calls lists the calls of modules that the plan computes, in the order in
 // which they return. Their outputs' shapes are what a forward hook would see.
-func (p *Plan) Calls() []nn.Call { return p.calls }
+func (p *Plan) Calls() []nn.Call { return p.ModuleCalls }
 
 // Saved is memory that a forward pass keeps for backward.
 type Saved struct {
@@ -25,21 +25,21 @@ type Saved struct {
 // which are there anyway, in the order in which it comes to be.
 func (p *Plan) Saved() []Saved {
 	var list []Saved
-	size := make([]int64, len(p.storages)) // of an element
+	size := make([]int64, len(p.Storages)) // of an element
 	name := make(map[int]string)
-	for i, v := range p.inputs {
-		name[p.values[v].storage] = p.names[i]
+	for i, v := range p.InputValues {
+		name[p.Values[v].Storage] = p.InputNames[i]
 	}
-	for _, v := range p.values {
-		if v.storage >= 0 && size[v.storage] == 0 {
-			size[v.storage] = v.spec.DType.Size()
+	for _, v := range p.Values {
+		if v.Storage >= 0 && size[v.Storage] == 0 {
+			size[v.Storage] = v.Spec.DType.Size()
 		}
 	}
-	for k, s := range p.storages {
-		if !s.saved || s.kind == parameter || s.kind == seed {
+	for k, s := range p.Storages {
+		if !s.Saved || s.Kind == KindParameter || s.Kind == KindSeed {
 			continue
 		}
-		x := Saved{Label: s.label, Bytes: s.bytes, Elements: s.bytes / size[k], Input: s.kind == input}
+		x := Saved{Label: s.Label, Bytes: s.Bytes, Elements: s.Bytes / size[k], Input: s.Kind == KindInput}
 		if x.Input {
 			x.Module = name[k]
 		}

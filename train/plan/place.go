@@ -1,4 +1,4 @@
-package train
+package plan
 
 import (
 	"slices"
@@ -114,49 +114,49 @@ func (c *compiler) place() {
 	for _, n := range c.outputs {
 		v := c.at[result{n, -1}]
 		held[v] = true
-		p.outputs = append(p.outputs, v)
+		p.OutputValues = append(p.OutputValues, v)
 	}
-	p.values = make([]value, len(c.values))
+	p.Values = make([]Value, len(c.values))
 	params := make(map[*nn.Parameter]int)
-	grow := func(v int, st storage) int {
-		st.bytes = c.values[v].spec.Bytes()
+	grow := func(v int, st Storage) int {
+		st.Bytes = c.values[v].spec.Bytes()
 		st.last = -1
-		st.gradient = -1
-		p.storages = append(p.storages, st)
-		return len(p.storages) - 1
+		st.Gradient = -1
+		p.Storages = append(p.Storages, st)
+		return len(p.Storages) - 1
 	}
 	for v, cv := range c.values {
-		p.values[v] = value{spec: cv.spec, storage: -1}
+		p.Values[v] = Value{Spec: cv.spec, Storage: -1}
 		if cv.maker >= 0 || cv.view >= 0 {
 			continue
 		}
-		st := storage{kind: cv.source, param: -1}
-		if cv.source == parameter {
-			params[cv.param] = len(p.params)
-			st.param = len(p.params)
+		st := Storage{Kind: cv.source, Parameter: -1}
+		if cv.source == KindParameter {
+			params[cv.param] = len(p.Parameters)
+			st.Parameter = len(p.Parameters)
 		}
 		i := grow(v, st)
-		p.values[v].storage = i
+		p.Values[v].Storage = i
 		switch cv.source {
-		case parameter:
-			p.params = append(p.params, planParameter{cv.param, i})
-		case input:
-			p.inputs = append(p.inputs, v)
-		case seed:
-			p.seeds = append(p.seeds, v)
+		case KindParameter:
+			p.Parameters = append(p.Parameters, Parameter{cv.param, i})
+		case KindInput:
+			p.InputValues = append(p.InputValues, v)
+		case KindSeed:
+			p.SeedValues = append(p.SeedValues, v)
 		}
 	}
 	// end[st] is when the values placed in a storage so far are last read.
-	end := make([]int, len(p.storages), len(p.storages)+len(c.values))
-	heldStorage := make([]bool, len(p.storages), cap(end))
-	for v, pv := range p.values {
-		if pv.storage >= 0 {
-			end[pv.storage] = max(end[pv.storage], last[v])
-			heldStorage[pv.storage] = heldStorage[pv.storage] || held[v]
+	end := make([]int, len(p.Storages), len(p.Storages)+len(c.values))
+	heldStorage := make([]bool, len(p.Storages), cap(end))
+	for v, pv := range p.Values {
+		if pv.Storage >= 0 {
+			end[pv.Storage] = max(end[pv.Storage], last[v])
+			heldStorage[pv.Storage] = heldStorage[pv.Storage] || held[v]
 		}
 	}
 	put := func(v, st int, offset uint64) {
-		p.values[v].storage, p.values[v].offset = st, offset
+		p.Values[v].Storage, p.Values[v].Offset = st, offset
 		end[st] = max(end[st], last[v])
 		heldStorage[st] = heldStorage[st] || held[v]
 	}
@@ -168,42 +168,42 @@ func (c *compiler) place() {
 			held[v] = held[v] || held[s.out[0]]
 		}
 	}
-	for v, pv := range p.values {
-		if pv.storage >= 0 {
-			end[pv.storage] = max(end[pv.storage], last[v])
-			heldStorage[pv.storage] = heldStorage[pv.storage] || held[v]
+	for v, pv := range p.Values {
+		if pv.Storage >= 0 {
+			end[pv.Storage] = max(end[pv.Storage], last[v])
+			heldStorage[pv.Storage] = heldStorage[pv.Storage] || held[v]
 		}
 	}
 	forward := 0
 	for i := range c.steps {
 		s := &c.steps[i]
-		if i == p.forward {
-			forward = len(p.steps)
+		if i == p.ForwardSteps {
+			forward = len(p.Steps)
 		}
 		if s.dropped {
 			continue
 		}
-		out := step{d: s.d, in: s.in, out: s.out, gradient: -1, deposit: -1, recomputed: s.recomputed}
+		out := Step{Description: s.d, In: s.in, Out: s.out, Gradient: -1, Deposit: -1, recomputed: s.recomputed}
 		switch {
 		case s.deposit != nil:
-			out.deposit = params[s.deposit]
+			out.Deposit = params[s.deposit]
 			v := s.in[0]
-			st := &p.storages[p.values[v].storage]
-			if st.kind == internal && len(c.uses[v]) == 1 && c.values[v].view < 0 &&
-				(st.gradient < 0 || st.gradient == out.deposit) && !held[v] && end[p.values[v].storage] <= i {
-				st.gradient = out.deposit
+			st := &p.Storages[p.Values[v].Storage]
+			if st.Kind == KindInternal && len(c.uses[v]) == 1 && c.values[v].view < 0 &&
+				(st.Gradient < 0 || st.Gradient == out.Deposit) && !held[v] && end[p.Values[v].Storage] <= i {
+				st.Gradient = out.Deposit
 			} else {
 				d := op.CopyDescription(c.values[v].spec)
-				out.d = &d
+				out.Description = &d
 			}
 		case s.d.View != nil:
-			of := p.values[s.in[0]]
-			put(s.out[0], of.storage, of.offset+uint64(c.values[s.out[0]].offset))
+			of := p.Values[s.in[0]]
+			put(s.out[0], of.Storage, of.Offset+uint64(c.values[s.out[0]].offset))
 		default:
 			for j, v := range s.out {
 				if j == 0 && s.into >= 0 {
-					put(v, p.values[s.into].storage, 0)
-					out.accumulate = true
+					put(v, p.Values[s.into].Storage, 0)
+					out.Accumulate = true
 					continue
 				}
 				if j == 0 && s.gradient == nil {
@@ -212,31 +212,31 @@ func (c *compiler) place() {
 						continue
 					}
 				}
-				st := storage{param: -1}
+				st := Storage{Parameter: -1}
 				k := grow(v, st)
 				end, heldStorage = append(end, 0), append(heldStorage, false)
 				put(v, k, 0)
-				out.fresh = append(out.fresh, k)
+				out.Fresh = append(out.Fresh, k)
 			}
 			if s.gradient != nil {
-				out.gradient = params[s.gradient]
-				p.storages[p.values[s.out[0]].storage].gradient = out.gradient
+				out.Gradient = params[s.gradient]
+				p.Storages[p.Values[s.out[0]].Storage].Gradient = out.Gradient
 			}
 		}
 		if s.node != nil {
-			out.module = c.b.Owner(s.node)
+			out.Module = c.b.Owner(s.node)
 			if c.eager() && s.backward && !s.recomputed {
 				out.group = op.ForwardOf(s.node)
 			}
 		}
-		out.in = append(slices.Clip(out.in), s.keeps...)
-		out.operands = len(s.in)
-		p.steps = append(p.steps, out)
+		out.In = append(slices.Clip(out.In), s.keeps...)
+		out.Operands = len(s.in)
+		p.Steps = append(p.Steps, out)
 	}
-	if p.forward == len(c.steps) {
-		forward = len(p.steps)
+	if p.ForwardSteps == len(c.steps) {
+		forward = len(p.Steps)
 	}
-	p.forward = forward
+	p.ForwardSteps = forward
 	c.endings(heldStorage)
 }
 
@@ -249,13 +249,13 @@ func (c *compiler) takeOver(s *irStep, index int, end []int, held []bool) int {
 		return -1 // PyTorch's operations make new tensors
 	}
 	for _, j := range s.d.InPlace {
-		v := p.values[s.in[j]]
-		st := p.storages[v.storage]
-		if st.kind != internal || held[v.storage] || st.gradient >= 0 || end[v.storage] > index ||
-			v.offset != 0 || st.bytes != c.values[s.out[0]].spec.Bytes() {
+		v := p.Values[s.in[j]]
+		st := p.Storages[v.Storage]
+		if st.Kind != KindInternal || held[v.Storage] || st.Gradient >= 0 || end[v.Storage] > index ||
+			v.Offset != 0 || st.Bytes != c.values[s.out[0]].spec.Bytes() {
 			continue
 		}
-		return v.storage
+		return v.Storage
 	}
 	return -1
 }
@@ -265,41 +265,41 @@ func (c *compiler) takeOver(s *irStep, index int, end []int, held []bool) int {
 func (c *compiler) endings(held []bool) {
 	p := c.plan
 	touch := func(v, i int, reads bool) {
-		st := &p.storages[p.values[v].storage]
+		st := &p.Storages[p.Values[v].Storage]
 		st.last = i
-		if reads && i >= p.forward {
-			st.saved = true
+		if reads && i >= p.ForwardSteps {
+			st.Saved = true
 		}
 	}
-	born := make([]int, len(p.storages))
-	for i := range p.steps {
-		s := &p.steps[i]
-		for _, v := range s.in {
+	born := make([]int, len(p.Storages))
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		for _, v := range s.In {
 			touch(v, i, true)
 		}
-		for _, v := range s.out {
+		for _, v := range s.Out {
 			touch(v, i, false)
 		}
-		for _, k := range s.fresh {
+		for _, k := range s.Fresh {
 			born[k] = i
 		}
 	}
-	for k := range p.storages {
-		st := &p.storages[k]
-		st.held = held[k]
-		if st.kind == internal && born[k] >= p.forward {
-			st.saved = false
+	for k := range p.Storages {
+		st := &p.Storages[k]
+		st.Held = held[k]
+		if st.Kind == KindInternal && born[k] >= p.ForwardSteps {
+			st.Saved = false
 		}
 		// Held results and gradients outlive the steps; parameters and seeds
 		// are not the plan's to end.
-		if st.last < 0 || st.held || st.gradient >= 0 || st.kind == parameter || st.kind == seed {
+		if st.last < 0 || st.Held || st.Gradient >= 0 || st.Kind == KindParameter || st.Kind == KindSeed {
 			continue
 		}
-		if st.kind == input && st.last < p.forward {
+		if st.Kind == KindInput && st.last < p.ForwardSteps {
 			continue // the caller's; nothing is kept of it
 		}
-		s := &p.steps[c.groupEnd(st.last, p.steps[born[k]].recomputed)]
-		s.free = append(s.free, k)
+		s := &p.Steps[c.groupEnd(st.last, p.Steps[born[k]].recomputed)]
+		s.Free = append(s.Free, k)
 	}
 }
 
@@ -307,49 +307,49 @@ func (c *compiler) endings(held []bool) {
 // made it.
 func (c *compiler) label() {
 	p := c.plan
-	for k := range p.storages {
-		st := &p.storages[k]
-		switch st.kind {
-		case input:
-			st.label.Category = instrument.Input
-		case seed:
-			st.label.Category = instrument.Temporary
-		case parameter:
-			st.label.Category = instrument.Parameter
+	for k := range p.Storages {
+		st := &p.Storages[k]
+		switch st.Kind {
+		case KindInput:
+			st.Label.Category = instrument.Input
+		case KindSeed:
+			st.Label.Category = instrument.Temporary
+		case KindParameter:
+			st.Label.Category = instrument.Parameter
 		}
 	}
-	for i, s := range p.steps {
-		for _, k := range s.fresh {
-			st := &p.storages[k]
+	for i, s := range p.Steps {
+		for _, k := range s.Fresh {
+			st := &p.Storages[k]
 			category := instrument.Temporary
 			switch {
-			case st.gradient >= 0:
+			case st.Gradient >= 0:
 				category = instrument.Gradient
 			case p.roundsParameter(s):
 				// A copy of a weight for the product that follows, each time anew.
-			case st.saved, st.held, s.recomputed && p.readByBackward(k, i):
+			case st.Saved, st.Held, s.recomputed && p.readByBackward(k, i):
 				category = instrument.Activation
 			}
-			st.label = instrument.Label{Category: category, Module: s.module, Op: s.d.Kernel}
+			st.Label = instrument.Label{Category: category, Module: s.Module, Op: s.Description.Kernel}
 		}
 	}
 }
 
 // roundsParameter reports whether a step makes a parameter's copy in another
 // element type.
-func (p *Plan) roundsParameter(s step) bool {
-	return s.d.Kernel == "cast" && p.storages[p.values[s.in[0]].storage].kind == parameter
+func (p *Plan) roundsParameter(s Step) bool {
+	return s.Description.Kernel == "cast" && p.Storages[p.Values[s.In[0]].Storage].Kind == KindParameter
 }
 
 // readByBackward reports whether a recomputed storage is read by a step of
 // backward proper.
 func (p *Plan) readByBackward(k, from int) bool {
-	for _, s := range p.steps[from+1:] {
+	for _, s := range p.Steps[from+1:] {
 		if s.recomputed {
 			continue
 		}
-		for _, v := range s.in {
-			if p.values[v].storage == k {
+		for _, v := range s.In {
+			if p.Values[v].Storage == k {
 				return true
 			}
 		}
@@ -360,10 +360,10 @@ func (p *Plan) readByBackward(k, from int) bool {
 // findCalls notes after which step the output of each module's call is there.
 func (c *compiler) findCalls() {
 	p := c.plan
-	p.callAt = make(map[int][]int)
+	p.CallsAfter = make(map[int][]int)
 	made := make(map[int]int) // by value: the step that makes it
-	for i, s := range p.steps[:p.forward] {
-		for _, v := range s.out {
+	for i, s := range p.Steps[:p.ForwardSteps] {
+		for _, v := range s.Out {
 			made[v] = i
 		}
 	}
@@ -380,9 +380,9 @@ calls:
 			values = append(values, v)
 			at = max(at, i)
 		}
-		j := len(p.calls)
-		p.calls = append(p.calls, call)
-		p.callValues = append(p.callValues, values)
-		p.callAt[at] = append(p.callAt[at], j)
+		j := len(p.ModuleCalls)
+		p.ModuleCalls = append(p.ModuleCalls, call)
+		p.CallValues = append(p.CallValues, values)
+		p.CallsAfter[at] = append(p.CallsAfter[at], j)
 	}
 }

@@ -1,4 +1,4 @@
-package train
+package session
 
 import (
 	"encoding/binary"
@@ -43,9 +43,10 @@ func (s *Session) Floats(t device.Tensor) ([]float64, error) {
 	return v, nil
 }
 
-// seedGradient is the gradient of a result's loss that backward starts from.
-func (s *Session) seedGradient(r *Result, scale float64) (*Value, error) {
-	spec := r.plan.values[r.plan.seeds[0]].spec
+// SeedGradient is the gradient of a result's loss that backward starts from:
+// scale in every element. The caller releases it.
+func (s *Session) SeedGradient(r *Result, scale float64) (*Value, error) {
+	spec := r.plan.Values[r.plan.SeedValues[0]].Spec
 	v, err := s.Allocate(spec, instrument.Label{Category: instrument.Temporary, Op: "gradient of the loss"})
 	if err != nil {
 		return nil, err

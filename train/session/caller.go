@@ -1,4 +1,4 @@
-package train
+package session
 
 import (
 	"path"
@@ -12,7 +12,8 @@ import (
 var sessionMethods = func() string {
 	pc, _, _, _ := runtime.Caller(0)
 	name := runtime.FuncForPC(pc).Name()
-	return name[:strings.LastIndex(name, "/")] + "/train.(*Session)"
+	slash := strings.LastIndex(name, "/")
+	return name[:slash+strings.Index(name[slash:], ".")] + ".(*Session)"
 }()
 
 // stack is who called whom, the innermost first.

@@ -1,4 +1,4 @@
-package train_test
+package session_test
 
 import (
 	"strings"
@@ -18,7 +18,7 @@ func TestMemoryNamesItsCaller(t *testing.T) {
 	callers := map[string]bool{}
 	for e := range rec.Events() {
 		if c := rec.Label(e.Tag).Caller; c.Function != "" {
-			if c.File != "train/session_test.go" || c.Line == 0 {
+			if c.File != "session/session_test.go" || c.Line == 0 {
 				t.Fatalf("caller %+v", c)
 			}
 			callers[c.Function[strings.LastIndexByte(c.Function, '.')+1:]] = true

@@ -1,4 +1,7 @@
-package train
+// Package session runs plans on a device: it owns the model's parameters there,
+// takes and drops memory as a plan says, and mirrors the loop that PyTorch users
+// write.
+package session
 
 import (
 	"errors"
@@ -34,8 +37,8 @@ type Session struct {
 	interrupted func() error
 }
 
-// SessionOptions configure a Session. The zero value is the default.
-type SessionOptions struct {
+// Options configure a Session. The zero value is the default.
+type Options struct {
 	// WorkspaceBytes is the memory that a matrix library takes at its first
 	// product and keeps. It is taken in blocks of at most 32 MiB, as cuBLAS
 	// and cuBLASLt take theirs on an H200.
@@ -74,8 +77,8 @@ type memory struct {
 	refs  int
 }
 
-// NewSession makes a session on a device; recorder may be nil.
-func NewSession(dev device.Device, recorder *instrument.Recorder, o SessionOptions) *Session {
+// New makes a session on a device; recorder may be nil.
+func New(dev device.Device, recorder *instrument.Recorder, o Options) *Session {
 	return &Session{
 		dev:       dev,
 		recorder:  recorder,
@@ -100,6 +103,13 @@ func (s *Session) Parameters() []*Param { return s.params }
 
 // Parameter is the device's side of a parameter, or nil.
 func (s *Session) Parameter(p *nn.Parameter) *Param { return s.byPointer[p] }
+
+// Passes is the number of forward passes so far, which number random draws.
+func (s *Session) Passes() int64 { return s.passes }
+
+// SetPasses has the numbering of random draws go on from where a saved
+// training left it.
+func (s *Session) SetPasses(n int64) { s.passes = n }
 
 // OnForward adds a hook that sees the values of a module's outputs as soon as
 // they are computed. They are only valid during the call.
@@ -214,6 +224,21 @@ func (s *Session) Materialize(root nn.Module, dt device.DType) error {
 	return nil
 }
 
+// Convert gives a parameter memory of another element type and drops its own,
+// as module.to(dtype) does. Its values are not carried over: it is for devices
+// that compute nothing.
+func (s *Session) Convert(p *Param, dt device.DType) error {
+	spec := device.Spec{DType: dt, Shape: p.Value.Shape}
+	label := instrument.Label{Category: instrument.Parameter, Module: moduleOf(p.Name), Op: leafOf(p.Name)}
+	m, err := s.allocate(spec.Bytes(), s.tag(label), label)
+	if err != nil {
+		return err
+	}
+	s.release(p.block)
+	p.block, p.Value = m, device.Tensor{Spec: spec, Addr: m.block.Addr()}
+	return nil
+}
+
 // initialize fills a parameter from the session's seed and its own number.
 func (s *Session) initialize(p *Param, number int) error {
 	c, err := op.Fill(p.Value, p.Model.Init.Kind, p.Model.Init.Scale, s.seed, uint64(number))
@@ -261,6 +286,14 @@ func (s *Session) Measure(name string, f func() error) error {
 	}
 	_, err := s.recorder.Phase(name, s.dev.Synchronize, f)
 	return err
+}
+
+// StopRecording ends the session's recording; later phases are not measured.
+func (s *Session) StopRecording() {
+	if s.recorder != nil {
+		s.recorder.Stop()
+		s.recorder = nil
+	}
 }
 
 // errReleased is returned for results that have nothing left to run backward

@@ -1,18 +1,20 @@
-package train
+package session
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
 // Result is what a forward pass leaves: its outputs, and what it saved for
 // backward.
 type Result struct {
 	s       *Session
-	plan    *Plan
+	plan    *plan.Plan
 	storage []*memory // by storage; nil when not in memory
 	pass    int64
 	ended   bool // backward has run
@@ -20,13 +22,13 @@ type Result struct {
 
 // Output is an output of the plan, valid until the result is released.
 func (r *Result) Output(i int) device.Tensor {
-	v := r.plan.values[r.plan.outputs[i]]
-	t := device.Tensor{Spec: v.spec, Addr: v.offset}
-	if st := r.plan.storages[v.storage]; st.kind == parameter {
+	v := r.plan.Values[r.plan.OutputValues[i]]
+	t := device.Tensor{Spec: v.Spec, Addr: v.Offset}
+	if st := r.plan.Storages[v.Storage]; st.Kind == plan.KindParameter {
 		// The output is a view of a weight, which is the session's.
-		t.Addr += r.s.byPointer[r.plan.params[st.param].p].Value.Addr
+		t.Addr += r.s.byPointer[r.plan.Parameters[st.Parameter].Model].Value.Addr
 	} else {
-		t.Addr += r.storage[v.storage].block.Addr()
+		t.Addr += r.storage[v.Storage].block.Addr()
 	}
 	return t
 }
@@ -38,7 +40,7 @@ func (r *Result) Release() {
 	}
 	for _, outputs := range []bool{false, true} {
 		for k, m := range r.storage {
-			if m != nil && r.plan.storages[k].held == outputs {
+			if m != nil && r.plan.Storages[k].Held == outputs {
 				r.s.release(m)
 				r.storage[k] = nil
 			}
@@ -49,33 +51,33 @@ func (r *Result) Release() {
 
 // Forward runs a plan's forward pass. Inputs are given in the order of the
 // plan's Inputs; the result refers to those it saves for backward.
-func (s *Session) Forward(p *Plan, inputs ...*Value) (*Result, error) {
+func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 	s.calledFrom()
-	if len(inputs) != len(p.inputs) {
-		return nil, fmt.Errorf("forward: %d inputs given, the plan takes %d: %v", len(inputs), len(p.inputs), p.names)
+	if len(inputs) != len(p.InputValues) {
+		return nil, fmt.Errorf("forward: %d inputs given, the plan takes %d: %v", len(inputs), len(p.InputValues), p.InputNames)
 	}
 	s.passes++
-	r := &Result{s: s, plan: p, storage: make([]*memory, len(p.storages)), pass: s.passes}
+	r := &Result{s: s, plan: p, storage: make([]*memory, len(p.Storages)), pass: s.passes}
 	x := &execution{s: s, p: p, r: r}
 	x.begin()
-	for i, v := range p.inputs {
-		got, want := inputs[i].Spec, p.values[v].spec
+	for i, v := range p.InputValues {
+		got, want := inputs[i].Spec, p.Values[v].Spec
 		if got.String() != want.String() {
 			r.Release()
-			return nil, fmt.Errorf("forward: input %s is %v, the plan takes %v", p.names[i], got, want)
+			return nil, fmt.Errorf("forward: input %s is %v, the plan takes %v", p.InputNames[i], got, want)
 		}
 		if inputs[i].m == nil {
 			r.Release()
-			return nil, fmt.Errorf("forward: input %s was released", p.names[i])
+			return nil, fmt.Errorf("forward: input %s was released", p.InputNames[i])
 		}
-		st := p.values[v].storage
+		st := p.Values[v].Storage
 		x.addr[st] = inputs[i].Addr
-		if p.storages[st].saved || p.storages[st].held {
+		if p.Storages[st].Saved || p.Storages[st].Held {
 			inputs[i].m.refs++
 			r.storage[st] = inputs[i].m
 		}
 	}
-	for i := range p.steps[:p.forward] {
+	for i := range p.Steps[:p.ForwardSteps] {
 		if err := x.run(i); err != nil {
 			r.Release()
 			return nil, fmt.Errorf("forward: %w", err)
@@ -90,22 +92,22 @@ func (s *Session) Forward(p *Plan, inputs ...*Value) (*Result, error) {
 func (s *Session) Backward(r *Result, seeds ...*Value) error {
 	s.calledFrom()
 	p := r.plan
-	if r.ended || p.forward == len(p.steps) {
+	if r.ended || p.ForwardSteps == len(p.Steps) {
 		return errReleased
 	}
-	if len(seeds) != len(p.seeds) {
-		return fmt.Errorf("backward: %d gradients given for %d outputs", len(seeds), len(p.seeds))
+	if len(seeds) != len(p.SeedValues) {
+		return fmt.Errorf("backward: %d gradients given for %d outputs", len(seeds), len(p.SeedValues))
 	}
 	r.ended = true
 	x := &execution{s: s, p: p, r: r, backward: true}
 	x.begin()
-	for i, v := range p.seeds {
-		if got, want := seeds[i].Spec, p.values[v].spec; got.String() != want.String() {
+	for i, v := range p.SeedValues {
+		if got, want := seeds[i].Spec, p.Values[v].Spec; got.String() != want.String() {
 			return fmt.Errorf("backward: gradient %d is %v, the output is %v", i, got, want)
 		}
-		x.addr[p.values[v].storage] = seeds[i].Addr
+		x.addr[p.Values[v].Storage] = seeds[i].Addr
 	}
-	for i := p.forward; i < len(p.steps); i++ {
+	for i := p.ForwardSteps; i < len(p.Steps); i++ {
 		if err := x.run(i); err != nil {
 			r.Release()
 			return fmt.Errorf("backward: %w", err)
@@ -117,7 +119,7 @@ func (s *Session) Backward(r *Result, seeds ...*Value) error {
 // execution is one pass over steps of a plan.
 type execution struct {
 	s    *Session
-	p    *Plan
+	p    *plan.Plan
 	r    *Result
 	addr []uint64 // by storage
 	call device.Call
@@ -128,10 +130,10 @@ type execution struct {
 
 // begin finds the addresses of what is in memory already.
 func (x *execution) begin() {
-	x.addr = make([]uint64, len(x.p.storages))
-	for _, pp := range x.p.params {
-		if q := x.s.byPointer[pp.p]; q != nil {
-			x.addr[pp.storage] = q.Value.Addr
+	x.addr = make([]uint64, len(x.p.Storages))
+	for _, pp := range x.p.Parameters {
+		if q := x.s.byPointer[pp.Model]; q != nil {
+			x.addr[pp.Storage] = q.Value.Addr
 		}
 	}
 	for k, m := range x.r.storage {
@@ -142,25 +144,25 @@ func (x *execution) begin() {
 }
 
 func (x *execution) tensor(v int) device.Tensor {
-	pv := x.p.values[v]
-	return device.Tensor{Spec: pv.spec, Addr: x.addr[pv.storage] + pv.offset}
+	pv := x.p.Values[v]
+	return device.Tensor{Spec: pv.Spec, Addr: x.addr[pv.Storage] + pv.Offset}
 }
 
 // run does one step: memory for its results, the call, and the end of what
 // nothing reads afterwards.
 func (x *execution) run(i int) error {
-	st := &x.p.steps[i]
-	if st.deposit >= 0 {
+	st := &x.p.Steps[i]
+	if st.Deposit >= 0 {
 		if err := x.deposit(st); err != nil {
 			return err
 		}
 		x.end(st)
 		return nil
 	}
-	if st.d.View == nil {
+	if st.Description.View == nil {
 		if err := x.compute(st); err != nil {
-			if st.module != "" {
-				return fmt.Errorf("%s: %w", st.module, err)
+			if st.Module != "" {
+				return fmt.Errorf("%s: %w", st.Module, err)
 			}
 			return err
 		}
@@ -172,27 +174,27 @@ func (x *execution) run(i int) error {
 	return nil
 }
 
-func (x *execution) compute(st *step) error {
-	accumulate := st.accumulate
-	if st.d.Memory != nil {
+func (x *execution) compute(st *plan.Step) error {
+	accumulate := st.Accumulate
+	if st.Description.Memory != nil {
 		if err := x.takeMemory(st); err != nil {
 			return err
 		}
 	}
-	for _, k := range st.fresh {
-		if st.d.Memory != nil {
+	for _, k := range st.Fresh {
+		if st.Description.Memory != nil {
 			break
 		}
-		sto := &x.p.storages[k]
-		if st.gradient >= 0 && x.p.values[st.out[0]].storage == k {
+		sto := &x.p.Storages[k]
+		if st.Gradient >= 0 && x.p.Values[st.Out[0]].Storage == k {
 			// The gradient of an earlier micro-batch is there: add to it.
-			if q := x.s.byPointer[x.p.params[st.gradient].p]; q.grad != nil {
+			if q := x.s.byPointer[x.p.Parameters[st.Gradient].Model]; q.grad != nil {
 				x.addr[k] = q.grad.block.Addr()
 				accumulate = true
 				continue
 			}
 		}
-		m, err := x.s.allocate(sto.bytes, x.s.tag(sto.label), sto.label)
+		m, err := x.s.allocate(sto.Bytes, x.s.tag(sto.Label), sto.Label)
 		if err != nil {
 			return err
 		}
@@ -200,22 +202,22 @@ func (x *execution) compute(st *step) error {
 		x.addr[k] = m.block.Addr()
 	}
 	c := &x.call
-	c.Kernel, c.Floats, c.Host, c.Accumulate = st.d.Kernel, st.d.Floats, st.d.Host, accumulate
-	c.In, c.Out, c.Ints = c.In[:0], c.Out[:0], append(c.Ints[:0], st.d.Ints...)
-	for _, v := range st.in[:st.operands] {
+	c.Kernel, c.Floats, c.Host, c.Accumulate = st.Description.Kernel, st.Description.Floats, st.Description.Host, accumulate
+	c.In, c.Out, c.Ints = c.In[:0], c.Out[:0], append(c.Ints[:0], st.Description.Ints...)
+	for _, v := range st.In[:st.Operands] {
 		c.In = append(c.In, x.tensor(v))
 	}
-	for _, v := range st.out {
+	for _, v := range st.Out {
 		c.Out = append(c.Out, x.tensor(v))
 	}
-	if st.d.Random {
+	if st.Description.Random {
 		n := len(c.Ints)
 		c.Ints[n-2], c.Ints[n-1] = int64(x.s.seed), x.r.pass
 	}
 	var scratch *memory
 	c.Scratch = device.Tensor{}
-	if n := st.d.ScratchBytes; n > 0 {
-		label := instrument.Label{Category: instrument.Temporary, Module: st.module, Op: st.d.Kernel + " scratch"}
+	if n := st.Description.ScratchBytes; n > 0 {
+		label := instrument.Label{Category: instrument.Temporary, Module: st.Module, Op: st.Description.Kernel + " scratch"}
 		m, err := x.s.allocate(n, x.s.tag(label), label)
 		if err != nil {
 			return err
@@ -223,11 +225,11 @@ func (x *execution) compute(st *step) error {
 		scratch = m
 		c.Scratch = device.Tensor{Spec: device.Spec{DType: device.Uint8, Shape: []int{int(n)}}, Addr: m.block.Addr()}
 	}
-	if st.d.MatrixProduct {
+	if st.Description.MatrixProduct {
 		if err := x.s.workspace.take(x.s); err != nil {
 			return err
 		}
-		if err := x.s.libraries.take(x.s, x.backward, st.d.Kernel); err != nil {
+		if err := x.s.libraries.take(x.s, x.backward, st.Description.Kernel); err != nil {
 			return err
 		}
 	}
@@ -236,11 +238,47 @@ func (x *execution) compute(st *step) error {
 	return err
 }
 
+// takeMemory takes a step's memory in the order its operation gives.
+func (x *execution) takeMemory(st *plan.Step) error {
+	var temporaries []*memory
+	label := instrument.Label{Category: instrument.Temporary, Module: st.Module, Op: st.Description.Kernel}
+	defer func() {
+		for _, m := range temporaries {
+			x.s.release(m)
+		}
+	}()
+	for _, a := range st.Description.Memory {
+		switch a.Kind {
+		case op.TakeResult:
+			k := x.p.Values[st.Out[a.N]].Storage
+			if !slices.Contains(st.Fresh, k) {
+				continue
+			}
+			sto := &x.p.Storages[k]
+			m, err := x.s.allocate(sto.Bytes, x.s.tag(sto.Label), sto.Label)
+			if err != nil {
+				return err
+			}
+			x.r.storage[k], x.addr[k] = m, m.block.Addr()
+		case op.TakeTemporary:
+			m, err := x.s.allocate(a.Bytes, x.s.tag(label), label)
+			if err != nil {
+				return err
+			}
+			temporaries = append(temporaries, m)
+		case op.DropTemporary:
+			x.s.release(temporaries[a.N])
+			temporaries[a.N] = nil
+		}
+	}
+	return nil
+}
+
 // deposit hands a finished gradient over to its parameter.
-func (x *execution) deposit(st *step) error {
-	q := x.s.byPointer[x.p.params[st.deposit].p]
-	k := x.p.values[st.in[0]].storage
-	own := x.p.storages[k].gradient == st.deposit
+func (x *execution) deposit(st *plan.Step) error {
+	q := x.s.byPointer[x.p.Parameters[st.Deposit].Model]
+	k := x.p.Values[st.In[0]].Storage
+	own := x.p.Storages[k].Gradient == st.Deposit
 	switch {
 	case own && x.r.storage[k] == nil:
 		return nil // it was added to the gradient where that stays
@@ -248,7 +286,7 @@ func (x *execution) deposit(st *step) error {
 		q.grad, x.r.storage[k] = x.r.storage[k], nil
 		return nil
 	}
-	g := x.tensor(st.in[0])
+	g := x.tensor(st.In[0])
 	g.Spec = q.Value.Spec
 	d := op.CopyDescription(g.Spec)
 	in := []device.Tensor{g}
@@ -273,18 +311,18 @@ func (x *execution) deposit(st *step) error {
 }
 
 // end drops what nothing reads after a step.
-func (x *execution) end(st *step) {
-	for _, k := range st.free {
+func (x *execution) end(st *plan.Step) {
+	for _, k := range st.Free {
 		x.s.release(x.r.storage[k])
 		x.r.storage[k] = nil
 	}
 }
 
 func (x *execution) callHooks(i int) {
-	for _, j := range x.p.callAt[i] {
-		call := x.p.calls[j]
+	for _, j := range x.p.CallsAfter[i] {
+		call := x.p.ModuleCalls[j]
 		values := make([]device.Tensor, 0, len(call.Output.Nodes))
-		for _, v := range x.p.callValues[j] {
+		for _, v := range x.p.CallValues[j] {
 			values = append(values, x.tensor(v))
 		}
 		for _, f := range x.s.hooks {
