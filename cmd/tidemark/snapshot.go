@@ -100,6 +100,7 @@ type statBlock struct {
 	Bytes          int64    `json:"bytes"`
 	RequestedBytes int64    `json:"requested_bytes"`
 	State          string   `json:"state"`
+	From           *string  `json:"from"` // the first user frame, else the first operation; null without a stack
 	Frames         []string `json:"frames"`
 }
 
@@ -152,8 +153,13 @@ func deviceOutput(s *snapshot.Snapshot, m snapshot.Summary, top int) statDevice 
 		}
 	}
 	for _, b := range m.Live[:min(top, len(m.Live))] {
-		block := statBlock{b.Addr, b.Bytes, b.RequestedBytes, b.State.String(), []string{}}
-		for _, f := range s.Frames(b.Stack) {
+		block := statBlock{b.Addr, b.Bytes, b.RequestedBytes, b.State.String(), nil, []string{}}
+		frames := s.Frames(b.Stack)
+		if o, ok := snapshot.OriginOf(frames); ok {
+			from := o.String()
+			block.From = &from
+		}
+		for _, f := range frames {
 			block.Frames = append(block.Frames, fmt.Sprintf("%s:%d:%s", f.Filename, f.Line, f.Name))
 		}
 		d.Largest = append(d.Largest, block)

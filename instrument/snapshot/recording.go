@@ -10,6 +10,13 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
+// The file names of frames that are no line of code: a level of a module's
+// path, and an operation.
+const (
+	moduleFile    = "module"
+	operationFile = "operation"
+)
+
 // Recording makes a snapshot of what a recorder has kept: segments are the
 // allocator's at the end, began is when the recording did. The history is
 // given apart, for WriteTraces, and is made as it is read.
@@ -73,9 +80,9 @@ func framesOf(l instrument.Label) []Frame {
 	if l.Module != "" {
 		levels = strings.Split(l.Module, ".")
 	}
-	frames := []Frame{{Filename: "operation", Name: op}}
+	frames := []Frame{{Filename: operationFile, Name: op}}
 	for _, level := range slices.Backward(levels) {
-		frames = append(frames, Frame{Filename: "module", Name: level})
+		frames = append(frames, Frame{Filename: moduleFile, Name: level})
 	}
 	if l.Caller.File != "" {
 		frames = append(frames, Frame{Filename: l.Caller.File, Line: l.Caller.Line, Name: l.Caller.Function})
