@@ -1,15 +1,11 @@
 package train
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"path/filepath"
 
 	"github.com/tidemark-lab/tidemark/data"
 )
@@ -18,6 +14,8 @@ import (
 type LoopOptions struct {
 	// SaveFolder is where the training is saved; empty for nowhere.
 	SaveFolder string
+	// Folder is that folder where the caller has opened it, and will close it.
+	Folder *SaveFolder
 	// SaveEvery saves after so many steps; 0 only at the end.
 	SaveEvery int
 	// Workers prepare batches ahead; 0 is 1.
@@ -31,76 +29,134 @@ type LoopOptions struct {
 }
 
 // Run trains until the settings' number of steps is done or ctx is. However it
-// ends, what was reached is saved: at the last whole step, except after a loss
-// that is no number, when the last good save is left as it is.
-func (t *Trainer) Run(ctx context.Context, src Sources, o LoopOptions) error {
+// ends, what was reached is saved, at the last whole step: on an error in a
+// batch, an evaluation or a line of the metrics, too. Only a training that has
+// diverged (DivergedError), or whose last step failed half way, is not: the last
+// good save is left as it is.
+func (t *Trainer) Run(ctx context.Context, src Sources, o LoopOptions) (err error) {
 	if err := t.fits(o.Workers); err != nil {
 		return err
 	}
-	metrics, err := openMetrics(o.SaveFolder, t.step)
-	if err != nil {
+	folder := o.Folder
+	if folder == nil && o.SaveFolder != "" {
+		if folder, err = OpenSaveFolder(o.SaveFolder); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, folder.Close()) }()
+	}
+	l := &loop{t: t, ctx: ctx, src: src, o: o, first: t.step, saved: -1}
+	if folder != nil {
+		l.dir = folder.dir
+		if err := folder.check(t.step); err != nil {
+			return fmt.Errorf("save folder %s: %w", folder.dir, err)
+		}
+	}
+	if l.metrics, err = openMetrics(l.dir, t.step); err != nil {
 		return err
 	}
-	defer metrics.close()
-	next := t.batches(ctx, src.Train, o.Workers)
-	defer next.Close()
-	saved, first := -1, t.step
-	save := func() error {
-		if o.SaveFolder == "" || saved == t.step {
-			return nil
-		}
-		if err := metrics.flush(); err != nil {
+	defer l.metrics.close()
+	defer func(f *SaveFolder) { t.folder = f }(t.folder)
+	t.folder = folder
+	defer t.session.Interrupt(ctx.Err)()
+	l.next = t.batches(ctx, src.Train, o.Workers)
+	defer l.next.Close()
+	err = l.run()
+	var diverged *DivergedError
+	if t.torn != nil || errors.As(err, &diverged) {
+		return err
+	}
+	return errors.Join(err, l.save())
+}
+
+// loop is a run of a trainer.
+type loop struct {
+	t       *Trainer
+	ctx     context.Context
+	src     Sources
+	o       LoopOptions
+	dir     string // empty for nowhere
+	metrics *metrics
+	next    *data.Prefetcher
+	first   int // the step it began at
+	saved   int // the step of the last attempt to save
+}
+
+func (l *loop) run() error {
+	t := l.t
+	// An evaluation that a stop cut short comes first.
+	if l.dir != "" && t.step > 0 && l.metrics.evaluated < t.step && l.evaluates(false) {
+		if err := l.evaluate(); err != nil {
 			return err
 		}
-		if _, err := t.Save(o.SaveFolder); err != nil {
-			return err
-		}
-		saved = t.step
-		return nil
 	}
 	for t.step < t.Settings.Steps {
-		if err := ctx.Err(); err != nil {
-			return errors.Join(err, save())
+		if err := l.ctx.Err(); err != nil {
+			return err
 		}
-		stats, err := t.Step(next.Next)
+		stats, err := t.Step(l.next.Next)
 		if err != nil {
-			if ctx.Err() != nil { // the prefetcher stopped, not the step
-				return errors.Join(ctx.Err(), save())
-			}
+			return cmp.Or(l.ctx.Err(), err) // a stop comes as an error of the batch
+		}
+		if err := l.metrics.step(stats); err != nil {
 			return err
 		}
-		if err := metrics.step(stats); err != nil {
-			return err
+		if l.o.OnStep != nil {
+			l.o.OnStep(stats)
 		}
-		if o.OnStep != nil {
-			o.OnStep(stats)
-		}
-		if o.RecordSteps > 0 && t.step-first == o.RecordSteps {
+		if l.o.RecordSteps > 0 && t.step-l.first == l.o.RecordSteps {
 			t.session.StopRecording()
 		}
-		last := t.step == t.Settings.Steps
-		if every := t.Settings.EvaluateEvery; every > 0 && src.Validation != nil && (t.step%every == 0 || last) {
-			e, err := t.Evaluate(src.Validation, t.Settings.EvaluateBatches)
-			if err != nil {
+		if l.evaluates(t.step == t.Settings.Steps) {
+			if err := l.evaluate(); err != nil {
 				return err
-			}
-			if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
-				return &DivergedError{t.step, e.Loss}
-			}
-			if err := metrics.evaluation(t.step, e); err != nil {
-				return err
-			}
-			if o.OnEvaluation != nil {
-				o.OnEvaluation(t.step, e)
 			}
 		}
-		if o.SaveEvery > 0 && t.step%o.SaveEvery == 0 {
-			if err := save(); err != nil {
+		if l.o.SaveEvery > 0 && t.step%l.o.SaveEvery == 0 {
+			if err := l.save(); err != nil {
 				return err
 			}
 		}
 	}
-	return save()
+	return nil
+}
+
+// evaluates reports whether there is an evaluation after the steps done so far.
+func (l *loop) evaluates(last bool) bool {
+	every := l.t.Settings.EvaluateEvery
+	return every > 0 && l.src.Validation != nil && (l.t.step%every == 0 || last)
+}
+
+func (l *loop) evaluate() error {
+	t := l.t
+	e, err := t.Evaluate(l.src.Validation, t.Settings.EvaluateBatches)
+	if err != nil {
+		return cmp.Or(l.ctx.Err(), err)
+	}
+	if !finite(e.Loss) {
+		return &DivergedError{Step: t.step, What: "the held-out loss", Value: e.Loss}
+	}
+	if err := l.metrics.evaluation(t.step, e); err != nil {
+		return err
+	}
+	if l.o.OnEvaluation != nil {
+		l.o.OnEvaluation(t.step, e)
+	}
+	return nil
+}
+
+// save saves what is not saved yet. Metrics that cannot be written are no
+// reason to lose the rest.
+func (l *loop) save() error {
+	if l.dir == "" || l.saved == l.t.step {
+		return nil
+	}
+	l.saved = l.t.step
+	err := os.MkdirAll(l.dir, 0o777) // it may have been removed
+	if err == nil {
+		err = l.metrics.flush()
+	}
+	_, saveErr := l.t.Save(l.dir)
+	return errors.Join(err, saveErr)
 }
 
 // fits refuses batches that cannot be held: those prepared ahead, the one on
@@ -125,88 +181,4 @@ func (t *Trainer) fits(workers int) error {
 // batches prepares the micro-batches from where the training stands.
 func (t *Trainer) batches(ctx context.Context, src data.Source, workers int) *data.Prefetcher {
 	return data.Prefetch(ctx, src, t.step*t.Settings.Accumulate, data.PrefetchOptions{Workers: workers})
-}
-
-// MetricsFile is the name of the file in the save folder with a line of JSON
-// for each step and evaluation.
-const MetricsFile = "metrics.jsonl"
-
-// metrics is that file.
-type metrics struct {
-	f *os.File
-	w *bufio.Writer
-}
-
-// openMetrics opens the file and drops the lines of steps that are to be done
-// again, which a stop after the last save left.
-func openMetrics(dir string, from int) (*metrics, error) {
-	if dir == "" {
-		return &metrics{}, nil
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	path := filepath.Join(dir, MetricsFile)
-	old, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	var keep bytes.Buffer
-	for line := range bytes.Lines(old) {
-		var l struct {
-			Step       *int `json:"step"`
-			Validation any  `json:"validation"`
-		}
-		if json.Unmarshal(line, &l) != nil || l.Step == nil {
-			continue // a line that a kill cut short
-		}
-		if *l.Step < from || l.Validation != nil && *l.Step <= from {
-			keep.Write(line)
-		}
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	if _, err := f.Write(keep.Bytes()); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return &metrics{f, bufio.NewWriter(f)}, nil
-}
-
-func (m *metrics) line(v any) error {
-	if m.f == nil {
-		return nil
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("metrics: %w", err)
-	}
-	if _, err := m.w.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("metrics: %w", err)
-	}
-	return m.w.Flush()
-}
-
-func (m *metrics) step(s StepStats) error { return m.line(s) }
-
-func (m *metrics) evaluation(step int, e Evaluation) error {
-	return m.line(struct {
-		Step       int        `json:"step"`
-		Validation Evaluation `json:"validation"`
-	}{step, e})
-}
-
-func (m *metrics) flush() error {
-	if m.f == nil {
-		return nil
-	}
-	return m.f.Sync()
-}
-
-func (m *metrics) close() {
-	if m.f != nil {
-		m.f.Close()
-	}
 }

@@ -45,8 +45,8 @@ func readState(dir string) (path string, st state, err error) {
 	if st.Format != stateFormat {
 		return path, st, fmt.Errorf("saved training %s has format %d, this program reads %d", file, st.Format, stateFormat)
 	}
-	if st.Step < 0 {
-		return path, st, fmt.Errorf("saved training %s: step %d is negative", file, st.Step)
+	if st.Step < 0 || st.Passes < 0 {
+		return path, st, fmt.Errorf("saved training %s: step %d or passes %d is negative", file, st.Step, st.Passes)
 	}
 	return path, st, nil
 }
@@ -83,13 +83,24 @@ func (t *Trainer) restore(path string, st state) error {
 		t.session.SetPasses(st.Passes)
 		return nil
 	}
+	if err := t.checkOptimizerSteps(st); err != nil {
+		return err
+	}
 	f, err := safetensors.Open(filepath.Join(path, optimizerFile))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	var taken []string
 	err = t.optimizer.Restore(t.session.OptimizerMemory(), t.session.AllParameters(), st.OptimizerSteps,
-		func(parameter, name string, x device.Tensor) error { return t.load(f, parameter+"/"+name, x) })
+		func(parameter, name string, x device.Tensor) error {
+			name = parameter + "/" + name
+			taken = append(taken, name)
+			return t.load(f, name, x, true)
+		})
+	if err == nil {
+		err = nothingLeft(f, taken)
+	}
 	if err != nil {
 		return err
 	}
@@ -98,23 +109,56 @@ func (t *Trainer) restore(path string, st state) error {
 	return nil
 }
 
-// LoadWeights reads all of the model's weights from a safetensors file.
+// checkOptimizerSteps refuses a save that lost what its optimizer did: after a
+// step every parameter with a gradient has been updated, and none more often
+// than there were steps.
+func (t *Trainer) checkOptimizerSteps(st state) error {
+	if st.Step > 0 {
+		for _, p := range t.plan.Parameters {
+			name := t.session.Parameter(p.Model).Name
+			if _, ok := st.OptimizerSteps[name]; !ok {
+				return fmt.Errorf("%s: optimizer_steps does not say how often %s was updated, after %d steps", stateFile, name, st.Step)
+			}
+		}
+	}
+	for name, n := range st.OptimizerSteps {
+		if n < 1 || n > int64(st.Step) {
+			return fmt.Errorf("%s: optimizer_steps says that %s was updated %d times in %d steps", stateFile, name, n, st.Step)
+		}
+	}
+	return nil
+}
+
+// nothingLeft refuses a file with tensors that nobody took.
+func nothingLeft(f *safetensors.File, taken []string) error {
+	names := slices.DeleteFunc(f.Names(), func(name string) bool { return slices.Contains(taken, name) })
+	if len(names) > 0 {
+		return fmt.Errorf("%s: %d tensors are none of the model's, such as %q", f.Path(), len(names), names[0])
+	}
+	return nil
+}
+
+// LoadWeights reads all of the model's weights from a safetensors file, which
+// holds nothing else.
 func (t *Trainer) LoadWeights(file string) error {
 	f, err := safetensors.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	var taken []string
 	for _, p := range t.session.Parameters() {
-		if err := t.load(f, p.Name, p.Value); err != nil {
+		taken = append(taken, p.Name)
+		if err := t.load(f, p.Name, p.Value, false); err != nil {
 			return err
 		}
 	}
-	return nil
+	return nothingLeft(f, taken)
 }
 
-// load reads one tensor of a file into device memory.
-func (t *Trainer) load(f *safetensors.File, name string, x device.Tensor) error {
+// load reads one tensor of a file into device memory. Its values are numbers,
+// and finite unless infinities are allowed.
+func (t *Trainer) load(f *safetensors.File, name string, x device.Tensor, infinities bool) error {
 	info, err := f.Info(name)
 	if err != nil {
 		return err
@@ -125,6 +169,9 @@ func (t *Trainer) load(f *safetensors.File, name string, x device.Tensor) error 
 	b := make([]byte, x.Bytes())
 	if err := f.ReadAs(name, x.DType, b); err != nil {
 		return err
+	}
+	if v, bad := nonFinite(x.DType, b, infinities); bad {
+		return fmt.Errorf("%s: a value of %s is %v: the training had diverged", f.Path(), name, v)
 	}
 	return t.session.Device().Upload(x, b)
 }

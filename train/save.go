@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/tidemark-lab/tidemark/data/safetensors"
 	"github.com/tidemark-lab/tidemark/device"
@@ -27,9 +25,6 @@ const (
 	configFile    = "config.json"
 	optimizerFile = "optimizer.safetensors"
 	stateFile     = "state.json"
-	savePrefix    = "step-"
-	asidePrefix   = savePrefix + "." // sorts before all digits: read last
-	temporaryName = ".save-*"
 	stateFormat   = 1
 )
 
@@ -38,92 +33,66 @@ type state struct {
 	Format int `json:"format"`
 	// Step is the number of steps done, which is also the data's position.
 	Step int `json:"step"`
-	// Passes counts forward passes, which number dropout's random draws.
+	// Passes counts the forward passes that drew at random, which numbers
+	// dropout's draws.
 	Passes         int64            `json:"passes"`
 	OptimizerSteps map[string]int64 `json:"optimizer_steps"`
 	Settings       Settings         `json:"settings"`
 }
 
-// Save writes where the training stands to a folder below dir and removes
-// older saves there. It returns the folder's path.
+// Save writes where the training stands, which is after the last whole step,
+// to a folder below dir and removes older saves there. It returns the folder's
+// path. A training that has diverged is not saved (DivergedError), nor one
+// whose last step failed half way: the last good save stays.
 func (t *Trainer) Save(dir string) (path string, err error) {
-	path = filepath.Join(dir, fmt.Sprintf("%s%08d", savePrefix, t.step))
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return "", fmt.Errorf("save: %w", err)
+	if t.torn != nil {
+		return "", fmt.Errorf("save: %w", t.torn)
 	}
-	temporary, err := os.MkdirTemp(dir, temporaryName)
-	if err != nil {
-		return "", fmt.Errorf("save: %w", err)
+	f := t.folder
+	if f == nil || f.dir != dir {
+		if f, err = OpenSaveFolder(dir); err != nil {
+			return "", err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
 	}
-	defer os.RemoveAll(temporary)
-	if err := t.write(temporary); err != nil {
+	path = filepath.Join(dir, saveName(t.step))
+	if err := t.saveTo(f, path); err != nil {
 		return "", fmt.Errorf("save %s: %w", path, err)
 	}
-	if err := os.Chmod(temporary, 0o755); err != nil {
-		return "", fmt.Errorf("save: %w", err)
-	}
-	syncFolder(temporary)
-	// An earlier save of the same step steps aside, still a save that can be
-	// read, until the new one is in its place.
-	if exists(path) {
-		aside := filepath.Join(dir, asidePrefix+strings.TrimPrefix(filepath.Base(path), savePrefix))
-		if err := os.RemoveAll(aside); err != nil {
-			return "", fmt.Errorf("save: %w", err)
-		}
-		if err := os.Rename(path, aside); err != nil {
-			return "", fmt.Errorf("save: %w", err)
-		}
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return "", fmt.Errorf("save: %w", err)
-	}
-	syncFolder(dir)
-	if err := removeLeftovers(dir); err != nil {
-		return path, err
-	}
-	saves, err := listSaves(dir)
-	if err != nil {
-		return path, err
-	}
-	for _, old := range saves {
-		if old != filepath.Base(path) {
-			if err := os.RemoveAll(filepath.Join(dir, old)); err != nil {
-				return path, fmt.Errorf("removing an older save: %w", err)
-			}
-		}
+	if err := f.removeOthers(filepath.Base(path)); err != nil {
+		return path, fmt.Errorf("removing older saves from %s: %w", dir, err)
 	}
 	return path, nil
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// removeLeftovers removes what saves that were killed left unfinished.
-func removeLeftovers(dir string) error {
-	entries, err := os.ReadDir(dir)
+func (t *Trainer) saveTo(f *SaveFolder, path string) error {
+	// The folder may have been removed while the training ran.
+	if err := os.MkdirAll(f.dir, 0o777); err != nil {
+		return err
+	}
+	if err := f.lock.Keep(); err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp(f.dir, ".save-*")
 	if err != nil {
-		return fmt.Errorf("save: %w", err)
+		return err
 	}
-	for _, e := range entries {
-		if match, _ := filepath.Match(temporaryName, e.Name()); !match || !e.IsDir() {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return fmt.Errorf("removing an unfinished save: %w", err)
-		}
+	defer os.RemoveAll(temporary)
+	if err := t.write(temporary); err != nil {
+		return err
 	}
+	if err := os.Chmod(temporary, 0o755); err != nil {
+		return err
+	}
+	syncFolder(temporary)
+	if err := f.aside(t.step); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return err
+	}
+	syncFolder(f.dir)
 	return nil
-}
-
-// syncFolder makes a rename last; where folders cannot be synchronised there
-// is nothing to do about it.
-func syncFolder(dir string) {
-	if f, err := os.Open(dir); err == nil {
-		f.Sync()
-		f.Close()
-	}
 }
 
 func (t *Trainer) write(dir string) error {
@@ -131,12 +100,12 @@ func (t *Trainer) write(dir string) error {
 		OptimizerSteps: make(map[string]int64)}
 	var weights, moments []safetensors.Tensor
 	for _, p := range t.session.Parameters() {
-		weights = append(weights, t.stored(p.Name, p.Value))
+		weights = append(weights, t.stored(p.Name, p.Value, false))
 	}
 	for _, ps := range t.optimizer.State() {
 		st.OptimizerSteps[ps.Parameter] = ps.Step
 		for _, nt := range ps.Tensors {
-			moments = append(moments, t.stored(ps.Parameter+"/"+nt.Name, nt.Tensor))
+			moments = append(moments, t.stored(ps.Parameter+"/"+nt.Name, nt.Tensor, true))
 		}
 	}
 	metadata := map[string]string{"format": "pt"}
@@ -153,13 +122,17 @@ func (t *Trainer) write(dir string) error {
 }
 
 // stored is a tensor as safetensors writes it, read from the device when its
-// turn comes.
-func (t *Trainer) stored(name string, x device.Tensor) safetensors.Tensor {
+// turn comes, and looked at: weights are finite and an optimizer's state, which
+// may be infinite, is a number.
+func (t *Trainer) stored(name string, x device.Tensor, infinities bool) safetensors.Tensor {
 	return safetensors.Tensor{Name: name, DType: safetensors.Of(x.DType), Shape: x.Shape,
 		Write: func(w io.Writer) error {
 			b := make([]byte, x.Bytes())
 			if err := t.session.Device().Download(b, x); err != nil {
 				return err
+			}
+			if v, bad := nonFinite(x.DType, b, infinities); bad {
+				return &DivergedError{Step: t.step, What: "a value of " + name, Value: v}
 			}
 			_, err := w.Write(b)
 			return err
@@ -177,22 +150,6 @@ func writeJSON(path string, v any) error {
 	}
 	_, err = f.Write(append(b, '\n'))
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// listSaves lists the names of the saves in a folder, the newest last.
-func listSaves(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var saves []string
-	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), savePrefix) {
-			saves = append(saves, e.Name())
-		}
-	}
-	slices.Sort(saves)
-	return saves, nil
 }
 
 // HasSave reports whether a folder holds a saved training.
@@ -217,11 +174,8 @@ func latest(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("no saved training: %w", err)
 	}
-	for _, s := range slices.Backward(saves) {
-		path := filepath.Join(dir, s)
-		if IsSave(path) {
-			return path, nil
-		}
+	if len(saves) == 0 {
+		return "", fmt.Errorf("%s holds no saved training (no folder step-…)", dir)
 	}
-	return "", fmt.Errorf("%s holds no saved training (no folder %s…)", dir, savePrefix)
+	return filepath.Join(dir, saves[len(saves)-1]), nil
 }

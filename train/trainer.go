@@ -32,6 +32,8 @@ type Trainer struct {
 	staging   []byte       // a batch on its way to the device
 	timer     device.Timer // nil to wait in every phase
 	weights   bool         // there is no optimizer's state
+	torn      error        // why the trainer stands between two steps
+	folder    *SaveFolder  // the one that Run saves to
 }
 
 // TrainerOptions configure a Trainer beyond what decides its results.
@@ -131,22 +133,18 @@ type StepStats struct {
 	ReservedBytes  int64    `json:"reserved_bytes"`
 }
 
-// DivergedError says that a loss is no longer a number.
-type DivergedError struct {
-	Step int
-	Loss float64
-}
-
-// Error names the step.
-func (e *DivergedError) Error() string {
-	return fmt.Sprintf("the loss is %v in step %d: the training has diverged (a lower learning rate, warm-up or gradient clipping can help)", e.Loss, e.Step)
-}
-
 // Step does one training step. next gives the micro-batches one after the
 // other; it may be nil on a device that computes nothing.
+//
+// A step that fails before its update has not begun: its gradients are dropped
+// and its random draws come again. One that fails later leaves the trainer
+// between two steps, where it can neither go on nor be saved.
 func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
-	if t.weights {
+	switch {
+	case t.weights:
 		return StepStats{}, errors.New("training: only the weights were read; resume with the optimizer's state")
+	case t.torn != nil:
+		return StepStats{}, t.torn
 	}
 	began := time.Now()
 	s := t.session
@@ -161,49 +159,15 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 			r.Release()
 		}
 	}()
-	for m := range t.Settings.Accumulate {
-		r, err := t.microBatch(m, next)
-		if r != nil {
-			results = append(results, r)
-		}
-		if err != nil {
-			return stats, err
-		}
-	}
-	if t.Settings.ClipNorm > 0 {
-		err := t.phase("clip", func() error {
-			norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), t.Settings.ClipNorm)
-			if err == nil && t.computes() {
-				stats.GradientNorm = &norm
-			}
-			return err
-		})
-		if err != nil {
-			return stats, err
-		}
-	}
-	if err := t.phase("optim", func() error { return s.Step(t.optimizer, stats.LearningRate) }); err != nil {
+	passes := s.Passes()
+	if err := t.gradients(&results, &stats, next); err != nil {
+		s.ZeroGrad()
+		s.SetPasses(passes)
 		return stats, err
 	}
-	if err := t.phase("zero", func() error { s.ZeroGrad(); return nil }); err != nil {
+	if err := t.update(results, &stats); err != nil {
+		t.torn = fmt.Errorf("step %d was not finished: %w", t.step, err)
 		return stats, err
-	}
-	if t.computes() {
-		var loss float64
-		for _, r := range results {
-			v, err := s.Scalar(r.Output(0))
-			if err != nil {
-				return stats, err
-			}
-			loss += v / float64(len(results))
-		}
-		stats.Loss = &loss
-		if s.Recorder() != nil {
-			s.Recorder().Loss(loss)
-		}
-		if math.IsNaN(loss) || math.IsInf(loss, 0) {
-			return stats, &DivergedError{t.step, loss}
-		}
 	}
 	t.step++
 	stats.Rows = t.Settings.Batch * t.Settings.Accumulate
@@ -212,6 +176,66 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 	memory := s.Device().Allocator().Stats()
 	stats.AllocatedBytes, stats.ReservedBytes = memory.Allocated.Peak, memory.Reserved.Peak
 	return stats, nil
+}
+
+// gradients is the part of a step before its update: forward and backward on
+// each micro-batch, and clipping. The results are the caller's to release, on
+// error too.
+func (t *Trainer) gradients(results *[]*session.Result, stats *StepStats, next func() (*data.Batch, error)) error {
+	for m := range t.Settings.Accumulate {
+		r, err := t.microBatch(m, next)
+		if r != nil {
+			*results = append(*results, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t.Settings.ClipNorm == 0 {
+		return nil
+	}
+	return t.phase("clip", func() error {
+		s := t.session
+		norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), t.Settings.ClipNorm)
+		if err != nil || !t.computes() {
+			return err
+		}
+		if !finite(norm) {
+			return &DivergedError{Step: t.step, What: "the gradient's norm", Value: norm}
+		}
+		stats.GradientNorm = &norm
+		return nil
+	})
+}
+
+// update is the rest of a step: the optimizer, and the loss read back.
+func (t *Trainer) update(results []*session.Result, stats *StepStats) error {
+	s := t.session
+	if err := t.phase("optim", func() error { return s.Step(t.optimizer, stats.LearningRate) }); err != nil {
+		return err
+	}
+	if err := t.phase("zero", func() error { s.ZeroGrad(); return nil }); err != nil {
+		return err
+	}
+	if !t.computes() {
+		return nil
+	}
+	var loss float64
+	for _, r := range results {
+		v, err := s.Scalar(r.Output(0))
+		if err != nil {
+			return err
+		}
+		loss += v / float64(len(results))
+	}
+	stats.Loss = &loss
+	if s.Recorder() != nil {
+		s.Recorder().Loss(loss)
+	}
+	if !finite(loss) {
+		return &DivergedError{Step: t.step, What: "the loss", Value: loss}
+	}
+	return nil
 }
 
 // phase runs f as a phase of a step.

@@ -74,7 +74,7 @@ func trainFor(t *testing.T, s train.Settings, steps int, save, resume string) (l
 	defer cancel()
 	err = tr.Run(ctx, sources, train.LoopOptions{SaveFolder: save, Workers: 2, OnStep: func(st train.StepStats) {
 		losses = append(losses, *st.Loss)
-		if st.Step+1 == steps {
+		if st.Step+1 == steps && steps < s.Steps {
 			cancel()
 		}
 	}})

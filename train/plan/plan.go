@@ -6,6 +6,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -28,6 +29,7 @@ type Plan struct {
 	OutputValues []int // values that the result holds
 	Parameters   []Parameter
 	InputNames   []string // of inputs
+	Draws        bool     // a step draws random numbers, as dropout does
 
 	ModuleCalls []nn.Call
 	CallValues  [][]int       // by call: the values of its output
@@ -117,6 +119,7 @@ func Compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*Plan, e
 	c.place()
 	c.label()
 	c.findCalls()
+	c.plan.Draws = slices.ContainsFunc(c.plan.Steps, func(st Step) bool { return st.Description != nil && st.Description.Random })
 	return c.plan, nil
 }
 

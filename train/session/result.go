@@ -56,7 +56,9 @@ func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 	if len(inputs) != len(p.InputValues) {
 		return nil, fmt.Errorf("forward: %d inputs given, the plan takes %d: %v", len(inputs), len(p.InputValues), p.InputNames)
 	}
-	s.passes++
+	if p.Draws {
+		s.passes++
+	}
 	r := &Result{s: s, plan: p, storage: make([]*memory, len(p.Storages)), pass: s.passes}
 	x := &execution{s: s, p: p, r: r}
 	x.begin()
@@ -151,6 +153,11 @@ func (x *execution) tensor(v int) device.Tensor {
 // run does one step: memory for its results, the call, and the end of what
 // nothing reads afterwards.
 func (x *execution) run(i int) error {
+	if f := x.s.interrupted; f != nil {
+		if err := f(); err != nil {
+			return err
+		}
+	}
 	st := &x.p.Steps[i]
 	if st.Deposit >= 0 {
 		if err := x.deposit(st); err != nil {

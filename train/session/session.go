@@ -28,7 +28,7 @@ type Session struct {
 	byPointer map[*nn.Parameter]*Param
 	workspace workspace
 	libraries libraries
-	passes    int64 // forward passes so far, which number random draws
+	passes    int64 // forward passes so far that drew at random, which numbers the draws
 	seed      uint64
 	hooks     []func(nn.Call, []device.Tensor)
 	caller    instrument.Caller // who asked for what is being done
@@ -48,9 +48,9 @@ type Options struct {
 	Profile Profile
 	// Seed is where random draws (initial weights, dropout) begin.
 	Seed uint64
-	// Interrupted is asked before each parameter gets its initial values, which
-	// takes minutes for large models on a cpu device; its error ends that. Nil
-	// never interrupts.
+	// Interrupted is asked before each parameter gets its initial values and
+	// before each operation of a pass; its error ends them. An optimizer's step
+	// is never interrupted. Nil never interrupts.
 	Interrupted func() error
 }
 
@@ -104,7 +104,8 @@ func (s *Session) Parameters() []*Param { return s.params }
 // Parameter is the device's side of a parameter, or nil.
 func (s *Session) Parameter(p *nn.Parameter) *Param { return s.byPointer[p] }
 
-// Passes is the number of forward passes so far, which number random draws.
+// Passes is the number of forward passes so far that drew at random, which
+// numbers the draws.
 func (s *Session) Passes() int64 { return s.passes }
 
 // SetPasses has the numbering of random draws go on from where a saved
@@ -286,6 +287,14 @@ func (s *Session) Measure(name string, f func() error) error {
 	}
 	_, err := s.recorder.Phase(name, s.dev.Synchronize, f)
 	return err
+}
+
+// Interrupt has passes end with f's error from now on, as
+// Options.Interrupted has, until restore.
+func (s *Session) Interrupt(f func() error) (restore func()) {
+	before := s.interrupted
+	s.interrupted = f
+	return func() { s.interrupted = before }
 }
 
 // StopRecording ends the session's recording; later phases are not measured.
