@@ -1,7 +1,6 @@
 package predict
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -45,15 +44,6 @@ func TestCache(t *testing.T) {
 	}
 }
 
-func TestFindCards(t *testing.T) {
-	if c, err := FindCards("h200"); err != nil || len(c) != 1 || c[0].Usable() <= 0 {
-		t.Errorf("h200: %v, %v", c, err)
-	}
-	if _, err := FindCards("abacus"); !errors.Is(err, ErrNoCard) {
-		t.Errorf("abacus: %v", err)
-	}
-}
-
 // TestJudge checks verdicts and remedies against predictions of their own.
 func TestJudge(t *testing.T) {
 	c, err := nn.ParseConfig([]byte(`{"model_type":"llama","vocab_size":4096,"hidden_size":256,"intermediate_size":704,
@@ -71,7 +61,7 @@ func TestJudge(t *testing.T) {
 	limits := []int64{own.ReservedBytes + mib, own.AllocatedBytes / 2, 20 * mib}
 	var cards []Card
 	for _, l := range limits {
-		cards = append(cards, Card{"test", l + ContextBytes})
+		cards = append(cards, Card{Name: "test", MemoryBytes: l + ContextBytes})
 	}
 	verdicts, err := Judge(w, p, cards)
 	if err != nil {

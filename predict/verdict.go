@@ -410,22 +410,3 @@ func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, erro
 	}
 	return low, best, nil
 }
-
-// ErrNoCard says that a card is not among Cards.
-var ErrNoCard = errors.New("unknown card")
-
-// FindCards are the cards whose names contain a text, without regard to case.
-func FindCards(text string) ([]Card, error) {
-	var found []Card
-	var names []string
-	for _, c := range Cards() {
-		if strings.Contains(strings.ToLower(c.Name), strings.ToLower(text)) {
-			found = append(found, c)
-		}
-		names = append(names, c.Name)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("%w %q: there is %s", ErrNoCard, text, strings.Join(names, ", "))
-	}
-	return found, nil
-}

@@ -48,7 +48,7 @@ func estimateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "profile", Value: "h200", Usage: "what libraries take, assumed: " + joinNames(session.Profiles())},
 		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
 		&cli.Float64Flag{Name: "limit-gib", Usage: "most GiB that the allocator may reserve; 0 for no limit"},
-		&cli.StringFlag{Name: "card", Usage: "judge only cards whose names contain this, such as 4090; all by default"},
+		&cli.StringFlag{Name: "card", Usage: "judge only this card, such as L4, 4090 or a100-80; all by default"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
 		&cli.BoolFlag{Name: "bytes", Usage: "show exact bytes instead of GiB"},
 	}
@@ -282,10 +282,12 @@ func estimateTraining(c *cli.Context) error {
 		return err
 	}
 	cards := predict.Cards()
-	if name := c.String("card"); name != "" {
-		if cards, err = predict.FindCards(name); err != nil {
-			return fmt.Errorf("--card: %w", err)
+	if c.IsSet("card") {
+		card, err := predict.FindCard(c.String("card"))
+		if err != nil {
+			return fmt.Errorf("--card %w", err)
 		}
+		cards = []predict.Card{card}
 	}
 	// Graphs are many small objects that live shortly: fewer collections cost
 	// some tens of megabytes and save a tenth of the time.
