@@ -85,7 +85,7 @@ func BenchmarkTrainer(b *testing.B) {
 			forward, again, backward := t.t.Plan().FLOPs()
 			seconds := b.Elapsed().Seconds() / float64(b.N)
 			b.ReportMetric(float64(w.units())/seconds, w.unit()+"/s")
-			b.ReportMetric(float64(forward+again+backward)/seconds/1e9, "GFLOPS")
+			b.ReportMetric((forward+again+backward)/seconds/1e9, "GFLOPS")
 		})
 	}
 }

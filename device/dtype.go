@@ -1,6 +1,10 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/device/size"
+)
 
 // DType is the type of a tensor's elements.
 type DType uint8
@@ -42,6 +46,27 @@ func (d DType) String() string {
 type Spec struct {
 	DType DType
 	Shape []int
+}
+
+// MaxTensorBytes bounds a tensor. The workspaces of operations are small
+// multiples of their operands and results, so that they and sums of them can be
+// counted in an int64 too.
+const MaxTensorBytes = 1 << 56
+
+// Check finds a tensor whose elements or bytes are beyond counting. Whoever
+// makes a Spec from sizes that came from outside calls it before anything else.
+func (s Spec) Check() error {
+	n, err := size.Product(s.Shape...)
+	if err == nil {
+		n, err = size.Product(n, s.DType.Size())
+	}
+	if err == nil && n > MaxTensorBytes {
+		err = fmt.Errorf("it may have at most 2^56")
+	}
+	if err != nil {
+		return fmt.Errorf("the bytes of a tensor %v: %w", s, err)
+	}
+	return nil
 }
 
 // Elements is the number of elements; a scalar (no dimensions) has one.

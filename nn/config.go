@@ -24,9 +24,6 @@ var families = []string{"mlp", "gpt", "gpt2", "llama", "qwen2"}
 // maxConfigBytes bounds a config file; real ones have a few kilobytes.
 const maxConfigBytes = 1 << 20
 
-// maxElements bounds one parameter, so that sizes in bytes stay within int64.
-const maxElements = 1 << 48
-
 // ReadConfig reads a config file.
 func ReadConfig(path string) (Config, error) {
 	f, err := os.Open(path)
@@ -113,7 +110,6 @@ func New(c Config) (Module, error) {
 			Width: r.size("n_embd"), Heads: r.size("n_head"), Dropout: r.probability("dropout"),
 		}
 		r.divides("n_head", g.Heads, "n_embd", g.Width)
-		r.fits(g.Vocabulary, g.Width)
 		if r.err == nil {
 			m = NewGPT(g)
 		}
@@ -127,6 +123,9 @@ func New(c Config) (Module, error) {
 		}
 	default:
 		return nil, fmt.Errorf("model_type %q is not known: there is %s", kind, strings.Join(families, ", "))
+	}
+	if r.err == nil {
+		r.err = countable(m)
 	}
 	if r.err != nil {
 		return nil, fmt.Errorf("%s config: %w", kind, r.err)
@@ -269,12 +268,6 @@ func (r *reader) divides(smallKey string, small int, largeKey string, large int)
 	}
 }
 
-func (r *reader) fits(a, b int) {
-	if r.err == nil && int64(a) > maxElements/int64(b) {
-		r.fail("a parameter of %d × %d elements is too large", a, b)
-	}
-}
-
 func (r *reader) dims() []int {
 	v, ok := r.values["dims"]
 	if !ok {
@@ -303,9 +296,6 @@ func (r *reader) dims() []int {
 		r.fail("dims is %v: it needs at least two widths", v)
 		return nil
 	}
-	for i := 1; i < len(dims); i++ {
-		r.fits(dims[i-1], dims[i])
-	}
 	return dims
 }
 
@@ -333,8 +323,6 @@ func (r *reader) gpt2() GPT2Config {
 	g.Inner = r.sizeOr("n_inner", 4*g.Width)
 	g.Activation = r.activation(r.text("activation_function", "gelu_new"))
 	r.divides("n_head", g.Heads, "n_embd", g.Width)
-	r.fits(g.Vocabulary, g.Width)
-	r.fits(g.Inner, g.Width)
 	return g
 }
 
@@ -382,9 +370,6 @@ func (r *reader) llama(kind string) LlamaConfig {
 	if r.flag("use_sliding_window", false) {
 		r.fail("use_sliding_window is true: sliding-window attention is not supported")
 	}
-	r.fits(l.Vocabulary, l.Width)
-	r.fits(l.Inner, l.Width)
-	r.fits(l.Heads*l.HeadDim, l.Width)
 	return l
 }
 

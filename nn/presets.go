@@ -44,6 +44,11 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 	if layers < 0 || width < 0 || heads < 0 {
 		return Config{}, fmt.Errorf("layers, width and heads must not be negative")
 	}
+	for _, n := range []int{layers, width, heads} {
+		if n >= maxSize {
+			return Config{}, fmt.Errorf("%d is too large: they are from 1 to %d", n, maxSize-1)
+		}
+	}
 	get := func(key string) int {
 		n, _ := whole(c.values[key])
 		return n
@@ -101,11 +106,7 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 			changes["intermediate_size"] = max(1, get("intermediate_size")*width/get("hidden_size"))
 		}
 		if kv := get("num_key_value_heads"); heads > 0 && kv > 0 {
-			n := max(1, kv*heads/get("num_attention_heads"))
-			for heads%n != 0 {
-				n--
-			}
-			changes["num_key_value_heads"] = n
+			changes["num_key_value_heads"] = divisor(heads, max(1, kv*heads/get("num_attention_heads")))
 		}
 	}
 	c = c.With(changes)
@@ -113,6 +114,22 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// divisor is the greatest divisor of n that is at most most, which is at least 1.
+func divisor(n, most int) int {
+	best := 1
+	for d := 1; d*d <= n; d++ {
+		if n%d != 0 {
+			continue
+		}
+		for _, d := range []int{d, n / d} {
+			if d <= most {
+				best = max(best, d)
+			}
+		}
+	}
+	return best
 }
 
 // WithoutDropout returns the config with every dropout's probability 0.

@@ -46,8 +46,8 @@ func (s Schedule) Validate() error {
 	if err := rate("least learning rate", s.MinLR); err != nil {
 		return err
 	}
-	if s.WarmupSteps < 0 {
-		return fmt.Errorf("learning-rate schedule: %d warm-up steps: it must be 0 or more", s.WarmupSteps)
+	if s.WarmupSteps < 0 || s.WarmupSteps > math.MaxInt32 {
+		return fmt.Errorf("learning-rate schedule: %d warm-up steps: it must be from 0 to %d", s.WarmupSteps, math.MaxInt32)
 	}
 	switch s.Kind {
 	case "", Constant:
@@ -70,7 +70,7 @@ func (s Schedule) Validate() error {
 // PyTorch's CosineAnnealingLR.
 func (s Schedule) At(step int) float64 {
 	if step < s.WarmupSteps {
-		return s.LR * float64(step+1) / float64(s.WarmupSteps+1)
+		return s.LR * (float64(step) + 1) / (float64(s.WarmupSteps) + 1)
 	}
 	if s.Kind != Cosine {
 		return s.LR

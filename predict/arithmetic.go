@@ -3,7 +3,8 @@ package predict
 import (
 	"fmt"
 	"math"
-	"math/bits"
+
+	"github.com/tidemark-lab/tidemark/device/size"
 )
 
 // Weights is the memory of a model's weights alone.
@@ -26,13 +27,15 @@ func ComputeWeights(parameters, width int64, reserveGiB float64) (Weights, error
 	if !(reserveGiB >= 0) || reserveGiB > 1<<30 {
 		return Weights{}, fmt.Errorf("--reserve-gib %v: it must be 0 or more, and at most 2^30", reserveGiB)
 	}
-	n, err := product("--parameters", parameters, width)
+	n, err := size.Product(parameters, width)
 	if err != nil {
-		return Weights{}, err
+		return Weights{}, fmt.Errorf("--parameters %d of %d bits: %w", parameters, width, err)
 	}
 	w := Weights{Parameters: parameters, Bits: width, WeightBytes: inBytes(n), ReserveBytes: int64(math.Round(reserveGiB * gib))}
-	w.TotalBytes = w.WeightBytes + w.ReserveBytes
-	return w, nil
+	if w.TotalBytes, err = size.Sum(w.WeightBytes, w.ReserveBytes); err != nil {
+		err = fmt.Errorf("--parameters %d with --reserve-gib %v: %w", parameters, reserveGiB, err)
+	}
+	return w, err
 }
 
 // Cache is the memory of the keys and values of an attention that generates.
@@ -63,27 +66,15 @@ func ComputeCache(c Cache) (Cache, error) {
 	if c.Bits < 1 || c.Bits > 64 {
 		return c, fmt.Errorf("--bits %d: an element has from 1 to 64 bits", c.Bits)
 	}
-	n, err := product("--tokens", 2, c.Layers, c.Heads, c.HeadDim, c.Tokens, c.Bits)
+	n, err := size.Product(2, c.Layers, c.Heads, c.HeadDim, c.Tokens, c.Bits)
 	if err != nil {
-		return c, err
+		return c, fmt.Errorf("the bits of --kv-layers %d × --kv-heads %d × --head-dim %d × --tokens %d: %w", c.Layers, c.Heads, c.HeadDim, c.Tokens, err)
 	}
 	c.SequenceBytes = inBytes(n)
-	c.TotalBytes, err = product("--sequences", c.SequenceBytes, c.Sequences)
+	if c.TotalBytes, err = size.Product(c.SequenceBytes, c.Sequences); err != nil {
+		err = fmt.Errorf("the bytes of --sequences %d: %w", c.Sequences, err)
+	}
 	return c, err
 }
 
 func inBytes(bits int64) int64 { return bits/8 + (bits%8+7)/8 }
-
-// product multiplies positive numbers and says which flag to lower when the
-// product is too large to count.
-func product(flag string, factors ...int64) (int64, error) {
-	p := uint64(1)
-	for _, f := range factors {
-		hi, lo := bits.Mul64(p, uint64(f))
-		if hi != 0 || lo > math.MaxInt64 {
-			return 0, fmt.Errorf("%s: the sizes multiply to more than 2^63 bits or bytes", flag)
-		}
-		p = lo
-	}
-	return int64(p), nil
-}

@@ -63,9 +63,9 @@ type CheckpointingSide struct {
 	PeakPhase            string   `json:"peak_phase"`
 	ForwardOperations    int      `json:"forward_operations"`
 	RecomputedOperations int      `json:"recomputed_operations"`
-	ForwardFLOPs         int64    `json:"forward_flops"`
-	RecomputedFLOPs      int64    `json:"recomputed_flops"`
-	BackwardFLOPs        int64    `json:"backward_flops"`
+	ForwardFLOPs         float64  `json:"forward_flops"`
+	RecomputedFLOPs      float64  `json:"recomputed_flops"`
+	BackwardFLOPs        float64  `json:"backward_flops"`
 	StepSeconds          *float64 `json:"step_seconds"`
 }
 
@@ -146,7 +146,7 @@ func (o Options) checkpointingPair(ctx context.Context, out *Outcome, m chosenMo
 	}
 	plain, again := both[0], both[1]
 	x.Plain, x.Again = checkpointingSide(plain), checkpointingSide(again)
-	x.ExtraFLOPs = float64(x.Again.RecomputedFLOPs) / float64(x.Plain.ForwardFLOPs+x.Plain.BackwardFLOPs)
+	x.ExtraFLOPs = x.Again.RecomputedFLOPs / (x.Plain.ForwardFLOPs + x.Plain.BackwardFLOPs)
 	if a, b := x.Plain.StepSeconds, x.Again.StepSeconds; a != nil && b != nil {
 		extra := *b / *a - 1
 		x.ExtraSeconds = &extra
@@ -177,7 +177,7 @@ func checkpointingChecks(c checker, x CheckpointingResult, plain, again *trained
 		fmt.Sprintf("at most %d bytes", before), fmt.Sprintf("%d bytes", after), after <= before)
 	c.that("recomputation", "D2.8", "Without checkpointing no matrix product or attention is computed again; with it, each operation once at most",
 		"0 floating-point operations; more than 0 and no kernel more often than in forward",
-		fmt.Sprintf("%d; %d kernels of %d", x.Plain.RecomputedFLOPs, x.Again.RecomputedOperations, x.Again.ForwardOperations),
+		fmt.Sprintf("%.0f; %d kernels of %d", x.Plain.RecomputedFLOPs, x.Again.RecomputedOperations, x.Again.ForwardOperations),
 		x.Plain.RecomputedFLOPs == 0 && recomputedOnce(again.plan))
 	c.that("compute", "D4.6", "At most 40 % more floating-point operations", "at most 40 %", fmt.Sprintf("%.1f %%", 100*x.ExtraFLOPs),
 		x.ExtraFLOPs > 0 && x.ExtraFLOPs <= 0.4)

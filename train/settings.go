@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/size"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 )
@@ -54,6 +55,7 @@ func (s *Settings) Validate() error {
 		positive("steps", s.Steps, math.MaxInt32),
 		positive("batch", s.Batch, 1<<24),
 		positive("accumulate", s.Accumulate, 1<<20),
+		s.samples(),
 		s.Schedule.Validate(),
 	} {
 		if err != nil {
@@ -71,6 +73,14 @@ func (s *Settings) Validate() error {
 		err = fmt.Errorf("dtype %v with mixed precision: bfloat16 activations go with parameters of float32", dt)
 	}
 	return err
+}
+
+// samples finds more rows or tokens than can be counted.
+func (s *Settings) samples() error {
+	if _, err := size.Product(s.Batch, s.Accumulate, max(s.Tokens, 1), s.Steps); err != nil {
+		return fmt.Errorf("batch %d × accumulate %d × %d tokens × %d steps: %w", s.Batch, s.Accumulate, max(s.Tokens, 1), s.Steps, err)
+	}
+	return nil
 }
 
 // options are the builder's for a graph of the model that is not trained.

@@ -98,6 +98,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		},
 	}
 	quiet(app.Commands)
+	refuseEmpty(app.Commands)
 	app.OnUsageError = usageError
 	return app
 }

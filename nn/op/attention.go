@@ -150,8 +150,8 @@ func (a *attention) describe(name string, operand *gorgonia.Node, o AttentionOpt
 
 // products is the number of floating-point operations of one of the matrix
 // products over the visible half of the scores, counted as B·H·Tq·(2Tk−Tq)·D.
-func (a *attention) products() int64 {
-	return int64(a.batch) * int64(a.heads) * int64(a.size) * int64(a.queries) * int64(2*a.keys-a.queries)
+func (a *attention) products() float64 {
+	return float64(a.batch) * float64(a.heads) * float64(a.size) * float64(a.queries) * float64(2*a.keys-a.queries)
 }
 
 // describeGradient makes the backward description but for its results.

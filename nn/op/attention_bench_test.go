@@ -19,9 +19,9 @@ func step(b *testing.B, r *runner, gout []float64) {
 	seed, err := r.s.Allocate(device.Spec{DType: r.dt, Shape: outputShape(r)}, instrument.Label{Category: instrument.Input})
 	r.must(err)
 	fill(seed.Tensor, gout)
-	rate := func(b *testing.B, flops int64) {
+	rate := func(b *testing.B, flops float64) {
 		if flops > 0 {
-			b.ReportMetric(float64(flops)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOPS")
+			b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOPS")
 		}
 	}
 	b.Run("forward", func(b *testing.B) {

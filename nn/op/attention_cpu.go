@@ -12,14 +12,14 @@ func blocks(n, size int) int { return (n + size - 1) / size }
 
 // grain is how many of the units that a call of some FLOPs divides into make
 // it worth waking a goroutine.
-func grain(flops int64, units int) int {
-	return 1 + int(int64(units)*(1<<19)/(flops+1))
+func grain(flops float64, units int) int {
+	return 1 + int(float64(units)*(1<<19)/(flops+1))
 }
 
 // inPairs calls f for every block of every head of every batch, from several
 // goroutines. A causal block costs more the later (or earlier) it lies, so
 // goroutines take the i-th together with the i-th from the end.
-func inPairs[T device.Float](a *attention, heads, n int, flops int64, f func(t *attentionTile[T], b, h, block int)) {
+func inPairs[T device.Float](a *attention, heads, n int, flops float64, f func(t *attentionTile[T], b, h, block int)) {
 	pairs := (n + 1) / 2
 	units := a.batch * heads * pairs
 	device.Parallel(units, grain(flops, units), func(lo, hi int) {

@@ -38,7 +38,7 @@ func EagerLinear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 		Out:           device.Spec{DType: dt, Shape: append(slices.Clone([]int(xs[:len(xs)-1])), out)},
 		Ints:          []int64{int64(rows), int64(in), int64(out), layout},
 		MatrixProduct: true,
-		FLOPs:         2 * int64(rows) * int64(in) * int64(out),
+		FLOPs:         2 * float64(rows) * float64(in) * float64(out),
 		Host:          host(dt, linearForward[float32], linearForward[float64]),
 	}
 	operands, wrt := []*gorgonia.Node{x, w}, []bool{true, true}

@@ -66,7 +66,7 @@ func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 // scores is q·kᵀ + bias. The gradient of q is (B, T, H·D) in memory, that of k
 // (B, H, T, D).
 func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error) {
-	flops := 2 * int64(a.batch*a.heads*a.tokens) * int64(a.tokens*a.size)
+	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dk, err := Apply(Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
 			Host: host(a.dt, scoresToKeys[float32], scoresToKeys[float64])}, nil, nil, dy, in[0])
@@ -103,7 +103,7 @@ func (a mathAttention) softmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // weigh is p·v, (B, H, T, D).
 func (a mathAttention) weigh(p, v *gorgonia.Node) (*gorgonia.Node, error) {
-	flops := 2 * int64(a.batch*a.heads*a.tokens) * int64(a.tokens*a.size)
+	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dv, err := Apply(Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
 			Host: host(a.dt, weighToValues[float32], weighToValues[float64])}, nil, nil, in[0], dy)

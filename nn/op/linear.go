@@ -69,7 +69,7 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 		Out:           device.Spec{DType: dt, Shape: ys},
 		Ints:          []int64{int64(rows), int64(in), int64(out), layout},
 		MatrixProduct: true,
-		FLOPs:         2 * int64(rows) * int64(in) * int64(out),
+		FLOPs:         2 * float64(rows) * float64(in) * float64(out),
 		Host:          host(dt, linearForward[float32], linearForward[float64]),
 	}
 	operands := []*gorgonia.Node{x, w}

@@ -65,7 +65,8 @@ type Description struct {
 	HandsOnView bool
 	// FLOPs is the number of floating-point operations, counting a multiply
 	// and an add as two; 0 where it is negligible beside the matrix products.
-	FLOPs int64
+	// Large models' are beyond int64; up to 2^53 it is exact.
+	FLOPs float64
 	// View makes the result another name for (part of) an operand's memory:
 	// nothing is computed.
 	View *View
@@ -123,6 +124,11 @@ func Apply(d Description, wrt []bool, gradient Gradient, in ...*gorgonia.Node) (
 			return nil, fmt.Errorf("%s: operand %d: %w", d.Kernel, i, err)
 		}
 		d.In[i] = s
+	}
+	for _, s := range append([]device.Spec{d.Out}, d.Extras...) {
+		if err := s.Check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.Kernel, err)
+		}
 	}
 	if gradient == nil || wrt == nil {
 		wrt = make([]bool, len(in))

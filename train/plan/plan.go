@@ -148,7 +148,7 @@ func (p *Plan) Operations() (forward, recomputed, backward map[string]int) {
 
 // FLOPs is the number of floating-point operations of a forward pass, of what
 // backward computes again, and of the rest of backward.
-func (p *Plan) FLOPs() (forward, recomputed, backward int64) {
+func (p *Plan) FLOPs() (forward, recomputed, backward float64) {
 	for i, s := range p.Steps {
 		if s.Description == nil {
 			continue
