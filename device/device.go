@@ -32,9 +32,11 @@ type Device interface {
 
 // Info describes a device, as report.json's "device" object does.
 type Info struct {
-	Kind        string `json:"kind"`         // meta, cpu or cuda
-	Name        string `json:"name"`         // the processor or card
-	Driver      string `json:"driver"`       // driver version; empty without one
+	Kind   string `json:"kind"`   // meta, cpu or cuda
+	Name   string `json:"name"`   // the processor or card
+	Driver string `json:"driver"` // driver version, such as 580.159.04; empty without one
+	// CUDA is the newest version of CUDA that the driver runs; empty without one.
+	CUDA        string `json:"cuda,omitempty"`
 	MemoryBytes *int64 `json:"memory_bytes"` // nil when there is no such figure
 }
 

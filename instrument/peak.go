@@ -38,8 +38,29 @@ func (r *Recorder) raisePeaks(at time.Duration) {
 		r.peak.Step, r.peak.Phase = r.where()
 		r.epoch++
 	}
+	if r.now.ReservedBytes > r.peak.ReservedBytes {
+		r.reserved.Usage, r.reserved.Event = r.now, r.ring.end-1
+		r.reserved.Step, r.reserved.Phase = r.where()
+	}
 	r.peak.raise(&r.now)
 }
+
+// ReservedPeak is the moment of a recording's greatest reserved bytes, the
+// first if there were several.
+type ReservedPeak struct {
+	// Usage is both figures and the categories of that moment.
+	Usage
+	// Step and Phase are as in Peak.
+	Step  int
+	Phase string
+	// Event is the position of the event that reached it, -1 if it was there
+	// when the recording began.
+	Event int64
+}
+
+// PeakReserved is the moment of the greatest reserved bytes, kept whatever the
+// ring dropped.
+func (r *Recorder) PeakReserved() ReservedPeak { return r.reserved }
 
 // where is the present step and innermost phase.
 func (r *Recorder) where() (step int, phase string) {

@@ -44,13 +44,14 @@ type Recorder struct {
 	fault             error
 	freed             freed
 
-	peak   Peak
-	epoch  uint64 // counts new allocated peaks
-	inside []int  // phases that run now, as indices in phases
-	phases []PhaseRecord
-	queued []queuedPhase // those whose time is not known yet
-	steps  []StepRecord
-	marks  []Mark
+	peak     Peak
+	reserved ReservedPeak
+	epoch    uint64 // counts new allocated peaks
+	inside   []int  // phases that run now, as indices in phases
+	phases   []PhaseRecord
+	queued   []queuedPhase // those whose time is not known yet
+	steps    []StepRecord
+	marks    []Mark
 
 	failures  []Failure
 	lastAlloc int64 // position of the last allocation, -1 before any
@@ -86,6 +87,7 @@ func New(o Options) *Recorder {
 		peak:   Peak{Step: NoStep},
 
 		lastAlloc: -1,
+		reserved:  ReservedPeak{Step: NoStep, Event: -1},
 	}
 	if !o.NoTiming {
 		r.clock = o.Clock

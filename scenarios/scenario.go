@@ -144,5 +144,5 @@ func (o Options) basis() report.Basis {
 
 // deviceOf converts a device's description for a report.
 func deviceOf(i device.Info) report.Device {
-	return report.Device{Kind: i.Kind, Name: i.Name, Driver: i.Driver, MemoryBytes: i.MemoryBytes}
+	return report.Device{Kind: i.Kind, Name: i.Name, Driver: i.Driver, CUDA: i.CUDA, MemoryBytes: i.MemoryBytes}
 }

@@ -19,6 +19,9 @@ type chosen struct {
 	// opens the device with others.
 	config alloc.Config
 	with   func(alloc.Config) (device.Device, error)
+	// conf is the text of config, and sources says where the settings came from.
+	conf    string
+	sources map[string]string
 	// precision is fp32, tf32 or bf16.
 	precision string
 }
@@ -36,7 +39,7 @@ func (c chosen) open() (device.Device, error) { return c.with(c.config) }
 func deviceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "device", Value: "auto", Usage: "meta, cpu, cuda, cuda:N, or auto: cuda when there is a GPU, else meta"},
-		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
+		allocConfFlag(),
 		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "fp32; tf32: a GPU's products of float32 matrices round their operands to 11 bits; bf16: mixed precision, activations and products in bfloat16 over float32 weights (a saved training has its own)"},
 		&cli.Int64Flag{Name: "limit-bytes", Usage: "most bytes that the allocator may reserve; 0 for no limit"},
 	}
@@ -44,15 +47,16 @@ func deviceFlags() []cli.Flag {
 
 // chooseDevice reads the flags of deviceFlags.
 func chooseDevice(c *cli.Context) (chosen, error) {
-	config, err := alloc.ParseConfig(c.String("alloc-conf"))
+	conf, source, config, err := allocConf(c)
 	if err != nil {
-		return chosen{}, fmt.Errorf("--alloc-conf: %w", err)
+		return chosen{}, err
 	}
 	if config.LimitBytes = c.Int64("limit-bytes"); config.LimitBytes < 0 {
 		return chosen{}, fmt.Errorf("--limit-bytes %d: it must not be negative", config.LimitBytes)
 	}
 	chosen, err := chooseKind(c, config)
 	chosen.precision = c.String("precision")
+	chosen.conf, chosen.sources = conf, settingSources(c, source)
 	return chosen, err
 }
 

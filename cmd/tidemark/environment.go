@@ -11,8 +11,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/cuda"
+	"github.com/tidemark-lab/tidemark/instrument/report"
 )
 
 func environmentCommand() *cli.Command {
@@ -21,7 +21,7 @@ func environmentCommand() *cli.Command {
 		Usage: "describe a GPU, its driver and libraries, and how its memory is spent",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "device", Value: "cuda:0", Usage: "cuda or cuda:N"},
-			&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
+			allocConfFlag(),
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		},
 		Action: func(c *cli.Context) error {
@@ -37,13 +37,16 @@ func environmentCommand() *cli.Command {
 type environment struct {
 	Tidemark string `json:"tidemark"`
 	cuda.Environment
-	Allocator alloc.Config `json:"allocator"`
+	Allocator report.AllocatorSettings `json:"allocator"`
+	// AllocatorSource is where the allocator's settings came from: flag, default
+	// or an environment variable.
+	AllocatorSource string `json:"allocator_source"`
 }
 
 func describeEnvironment(c *cli.Context) error {
-	config, err := alloc.ParseConfig(c.String("alloc-conf"))
+	conf, source, config, err := allocConf(c)
 	if err != nil {
-		return fmt.Errorf("--alloc-conf: %w", err)
+		return err
 	}
 	n, err := cardNumber(c.String("device"))
 	if err != nil {
@@ -53,7 +56,7 @@ func describeEnvironment(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	e := environment{Tidemark: version, Allocator: config}
+	e := environment{Tidemark: version, Allocator: report.NewAllocatorSettings(conf, d.Allocator().Config()), AllocatorSource: source}
 	e.Environment, err = d.Environment()
 	if err = errors.Join(err, d.Close()); err != nil {
 		return err
@@ -63,7 +66,7 @@ func describeEnvironment(c *cli.Context) error {
 		out.SetIndent("", "  ")
 		return out.Encode(e)
 	}
-	return e.write(c.App.Writer, c.String("alloc-conf"))
+	return e.write(c.App.Writer)
 }
 
 // cardNumber reads cuda or cuda:N.
@@ -85,7 +88,7 @@ func cardNumber(name string) (int, error) {
 const gib = 1 << 30
 
 // write is the description as text.
-func (e *environment) write(to io.Writer, conf string) error {
+func (e *environment) write(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	known := func(s string) string {
@@ -106,10 +109,11 @@ func (e *environment) write(to io.Writer, conf string) error {
 			c.Processors, float64(c.MemoryBytes)/gib, c.UUID, mark)
 	}
 	line("kernels", "compiled for %s, kept in %s", e.Architecture, e.KernelCache)
-	if conf == "" {
-		conf = "defaults"
+	conf := "defaults"
+	if e.Allocator.AllocConf != "" {
+		conf = e.Allocator.AllocConf
 	}
-	line("allocator", "%s", conf)
+	line("allocator", "%s (%s)", conf, e.AllocatorSource)
 	m := e.Memory
 	rest := fmt.Sprintf("%.3f context, libraries and other processes", float64(m.OtherBytes)/gib)
 	if m.LibrariesBytes != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
@@ -46,7 +45,7 @@ func estimateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "composition", Value: nn.Eager.String(), Usage: "eager: what PyTorch and transformers run; fused: tidemark's own kernels"},
 		&cli.StringFlag{Name: "loss", Value: string(train.CrossEntropy), Usage: "cross-entropy, or mean (of the outputs)"},
 		&cli.StringFlag{Name: "profile", Value: "h200", Usage: "what libraries take, assumed: " + joinNames(session.Profiles())},
-		&cli.StringFlag{Name: "alloc-conf", Usage: "allocator settings as in PYTORCH_CUDA_ALLOC_CONF"},
+		allocConfFlag(),
 		&cli.Float64Flag{Name: "limit-gib", Usage: "most GiB that the allocator may reserve; 0 for no limit"},
 		&cli.StringFlag{Name: "card", Usage: "judge only this card, such as L4, 4090 or a100-80; all by default"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
@@ -172,7 +171,9 @@ type estimateSettings struct {
 	Loss                  string    `json:"loss"`
 	Profile               string    `json:"profile"`
 	AllocConf             string    `json:"alloc_conf"`
-	LimitBytes            int64     `json:"limit_bytes"`
+	// Sources is report.Settings.Sources.
+	Sources    map[string]string `json:"sources"`
+	LimitBytes int64             `json:"limit_bytes"`
 }
 
 // workloadOf reads the flags of an estimate.
@@ -216,9 +217,11 @@ func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
 	if w.Profile, err = session.FindProfile(c.String("profile")); err != nil {
 		return w, s, fmt.Errorf("--profile: %w", err)
 	}
-	if w.Allocator, err = alloc.ParseConfig(c.String("alloc-conf")); err != nil {
-		return w, s, fmt.Errorf("--alloc-conf: %w", err)
+	conf, confSource, allocator, err := allocConf(c)
+	if err != nil {
+		return w, s, err
 	}
+	w.Allocator = allocator
 	limit := c.Float64("limit-gib")
 	if !(limit >= 0) || math.IsInf(limit, 1) || limit > 1<<20 {
 		return w, s, fmt.Errorf("--limit-gib %v: it must be 0 (no limit) or more, at most 2^20", limit)
@@ -234,7 +237,7 @@ func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
 	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Optimizer: w.Optimizer,
 		Precision: string(w.Precision), GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
 		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: string(w.Loss), Profile: w.Profile.Name,
-		AllocConf: c.String("alloc-conf"), LimitBytes: w.Allocator.LimitBytes}
+		AllocConf: conf, Sources: settingSources(c, confSource), LimitBytes: w.Allocator.LimitBytes}
 	return w, s, nil
 }
 

@@ -146,7 +146,7 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 		}
 		return runErr
 	}
-	outcome.Report.Tidemark, outcome.Report.Precision = version, dev.precision
+	finish(outcome, dev)
 	files, err := saveAll(dir, c.Bool("force"), outcome)
 	if err != nil {
 		return errors.Join(runErr, err)
@@ -168,6 +168,17 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 		return cli.Exit(failed(outcome.Report), exitDoesNotHold)
 	}
 	return nil
+}
+
+// finish gives a scenario's report what the program knows: its version, the
+// precision, and the settings that every command has.
+func finish(o *scenarios.Outcome, dev chosen) {
+	o.Report.Tidemark, o.Report.Precision = version, dev.precision
+	effective := dev.config
+	if len(o.Recordings) > 0 { // the first has the settings that were asked for
+		effective = o.Recordings[0].Config
+	}
+	o.Report.Settings = dev.settings(o.Report.Settings, effective)
 }
 
 // saveAll is saveOutcome with the outcome's own pictures.

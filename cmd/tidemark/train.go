@@ -236,6 +236,7 @@ func runTraining(c *cli.Context) error {
 		// Without a GPU auto is meta, which has nothing to save.
 		if err = c.Set("device", "cpu"); err == nil {
 			dev, err = chooseDevice(c)
+			dev.sources["device"] = report.FromDefault
 			dev.note = "auto chose cpu, because there is no GPU and the training is to be saved"
 		}
 	}
@@ -425,8 +426,8 @@ func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 		basis = report.Calculated
 	}
 	info := d.Info()
-	r := &report.Report{Tidemark: version, Scenario: "train", Precision: j.precision(), Settings: j.trainer.Settings,
-		Device: report.Device{Kind: info.Kind, Name: info.Name, Driver: info.Driver, MemoryBytes: info.MemoryBytes}}
+	r := &report.Report{Tidemark: version, Scenario: "train", Precision: j.precision(), Settings: j.settings(c),
+		Device: report.Device{Kind: info.Kind, Name: info.Name, Driver: info.Driver, CUDA: info.CUDA, MemoryBytes: info.MemoryBytes}}
 	run := report.NewRun("train", nn.Count(j.trainer.Model()), basis, j.recorder)
 	if w := c.Int64("workspace-bytes"); w > 0 && j.dev.kind != "cuda" {
 		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed, Bytes: w,
@@ -436,6 +437,25 @@ func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 	a := d.Allocator()
 	return &scenarios.Outcome{Report: r, Recordings: []scenarios.Recording{{Name: "train", Recorder: j.recorder,
 		Segments: a.Segments(), Config: a.Config()}}}
+}
+
+// settings are the training's with the allocator's. Those of a saved training
+// were not given on this command line.
+func (j *training) settings(c *cli.Context) report.Settings {
+	own := struct {
+		train.Settings
+		WorkspaceBytes int64 `json:"workspace_bytes"`
+	}{j.trainer.Settings, workspaceBytes(c, j.dev.kind)}
+	s := j.dev.settings(own, j.trainer.Session().Device().Allocator().Config())
+	if c.String("resume") != "" {
+		for _, f := range joinFlags(modelFlags(), trainingFlags()) {
+			if key := settingKey(f.Names()[0]); s.Sources[key] == report.FromDefault && key != "workspace_bytes" {
+				s.Sources[key] = report.FromSaved
+			}
+		}
+		s.Sources["precision"] = report.FromSaved
+	}
+	return s
 }
 
 // precision is that of --precision, or of the saved training that goes on.

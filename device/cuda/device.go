@@ -200,15 +200,14 @@ func (d *Device) do(f func() error) error {
 	return f()
 }
 
-// Info names the card, the driver's CUDA version and a reduced precision.
+// Info names the card, the driver and the CUDA version that it runs.
 func (d *Device) Info() device.Info {
 	bytes := d.card.MemoryBytes
-	driver := fmt.Sprintf("CUDA %d.%d", d.driver/1000, d.driver%1000/10)
-	if p := d.options.Precision; p != FP32 {
-		driver += fmt.Sprintf(", operands of products rounded to %v", p)
-	}
-	return device.Info{Kind: "cuda", Name: d.card.Name, MemoryBytes: &bytes, Driver: driver}
+	return device.Info{Kind: "cuda", Name: d.card.Name, MemoryBytes: &bytes, Driver: driverRelease(), CUDA: d.cudaVersion()}
 }
+
+// cudaVersion is the newest version of CUDA that the driver runs.
+func (d *Device) cudaVersion() string { return fmt.Sprintf("%d.%d", d.driver/1000, d.driver%1000/10) }
 
 // Allocator is where every byte comes from that work on the device uses, apart
 // from what the driver and its libraries take for themselves; see Memory.

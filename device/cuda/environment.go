@@ -8,6 +8,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -36,14 +37,24 @@ func (d *Device) Memory() (Memory, error) {
 	return m, nil
 }
 
-// Environment describes the device and what it runs on. It loads every library.
-func (d *Device) Environment() (Environment, error) {
-	e := Environment{CUDA: fmt.Sprintf("%d.%d", d.driver/1000, d.driver%1000/10), NVRTC: d.nvrtc, Card: d.card,
-		Architecture: d.architecture, KernelCache: d.cache}
+// driverRelease is the version of the driver by NVML, or where that is not
+// there by the kernel module; empty where neither says.
+func driverRelease() string {
 	var text [96]C.char
 	if C.tidemark_driver_version(&text[0], C.uint(len(text))) == 0 {
-		e.Driver = C.GoString(&text[0])
+		return C.GoString(&text[0])
 	}
+	module, err := os.ReadFile(versionFile)
+	if err != nil {
+		return ""
+	}
+	return parseModuleVersion(string(module))
+}
+
+// Environment describes the device and what it runs on. It loads every library.
+func (d *Device) Environment() (Environment, error) {
+	e := Environment{Driver: driverRelease(), CUDA: d.cudaVersion(), NVRTC: d.nvrtc, Card: d.card,
+		Architecture: d.architecture, KernelCache: d.cache}
 	var err1, err2, err3 error
 	e.CUBLAS, err1 = d.BLASVersion()
 	e.Memory, err2 = d.Memory()

@@ -61,9 +61,11 @@ type Report struct {
 
 // Device says what ran.
 type Device struct {
-	Kind        string `json:"kind"`         // meta, cpu or cuda
-	Name        string `json:"name"`         // the processor or card
-	Driver      string `json:"driver"`       // driver version; empty without one
+	Kind   string `json:"kind"`   // meta, cpu or cuda
+	Name   string `json:"name"`   // the processor or card
+	Driver string `json:"driver"` // driver version, such as 580.159.04; empty without one
+	// CUDA is the newest version of CUDA that the driver runs; empty without one.
+	CUDA        string `json:"cuda,omitempty"`
 	MemoryBytes *int64 `json:"memory_bytes"` // nil when there is no such figure
 }
 
@@ -83,8 +85,10 @@ type Run struct {
 	Phases []Phase `json:"phases,omitempty"`
 	Steps  []Step  `json:"steps"`
 	// Peak is nil when nothing was allocated.
-	Peak  *Peak  `json:"peak"`
-	Marks []Mark `json:"marks"`
+	Peak *Peak `json:"peak"`
+	// PeakReserved is nil when nothing was reserved.
+	PeakReserved *ReservedPeak `json:"peak_reserved"`
+	Marks        []Mark        `json:"marks"`
 	// OOM is the last request that ran out of memory; nil without one.
 	OOM *OutOfMemory `json:"oom,omitempty"`
 }
@@ -176,6 +180,18 @@ type Peak struct {
 	Phase      *string               `json:"phase"` // nil outside of any phase
 	ByCategory instrument.ByCategory `json:"by_category"`
 	Top        []Holding             `json:"top"`
+}
+
+// ReservedPeak is the moment of the greatest reserved bytes, with both figures
+// as they were then.
+type ReservedPeak struct {
+	Memory
+	Step  *int    `json:"step"`  // nil outside of any step
+	Phase *string `json:"phase"` // nil outside of any phase
+	// Event is the position in the timeline of the event that reached it, -1
+	// if that much was reserved when the recording began.
+	Event      int64                 `json:"event"`
+	ByCategory instrument.ByCategory `json:"by_category"`
 }
 
 // Holding is what one module's operation held in one category at the peak.

@@ -35,6 +35,15 @@ func NewRun(name string, parameters int64, basis Basis, rec *instrument.Recorder
 	if list := rec.Failures(); len(list) > 0 {
 		run.OOM = outOfMemory(list, rec.EndedOutOfMemory())
 	}
+	if p := rec.PeakReserved(); p.ReservedBytes > 0 {
+		run.PeakReserved = &ReservedPeak{Memory: memory(p.Usage), Event: p.Event, ByCategory: p.ByCategory}
+		if p.Step != instrument.NoStep {
+			run.PeakReserved.Step = &p.Step
+		}
+		if p.Phase != "" {
+			run.PeakReserved.Phase = &p.Phase
+		}
+	}
 	return run
 }
 

@@ -34,6 +34,9 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	}
 	t := &textWriter{options: o}
 	t.line("%s on %s%s", r.Scenario, r.Device.describe(), describePrecision(r.Precision))
+	if s, ok := r.Settings.(Settings); ok && s.describe() != "" {
+		t.line("allocator: %s", s.describe())
+	}
 	for i := range r.Runs {
 		t.run(&r.Runs[i])
 	}
@@ -63,6 +66,9 @@ func (d Device) describe() string {
 	}
 	if d.Driver != "" {
 		s += ", driver " + d.Driver
+	}
+	if d.CUDA != "" {
+		s += ", CUDA " + d.CUDA
 	}
 	if d.MemoryBytes != nil {
 		s += ", " + Bytes(*d.MemoryBytes, false) + " of memory"
@@ -145,7 +151,7 @@ func (t *textWriter) run(r *Run) {
 	}
 	t.marks(r.Marks)
 	t.phases(r)
-	t.peak(r.Peak)
+	t.peak(r.Peak, r.PeakReserved)
 }
 
 func (t *textWriter) marks(marks []Mark) {
@@ -250,23 +256,32 @@ func seconds(s *float64) string {
 	return strconv.FormatFloat(*s, 'f', 4, 64)
 }
 
-func (t *textWriter) peak(p *Peak) {
+// place says in which step and phase something was.
+func place(step *int, phase *string) string {
+	switch {
+	case phase != nil && step != nil:
+		return fmt.Sprintf("in %s of step %d", *phase, *step)
+	case phase != nil:
+		return "in " + *phase
+	case step != nil:
+		return fmt.Sprintf("in step %d", *step)
+	}
+	return "outside of any phase"
+}
+
+func (t *textWriter) peak(p *Peak, reserved *ReservedPeak) {
 	t.line("")
 	if p == nil {
 		t.line("  Nothing was allocated.")
 		return
 	}
-	where := "outside of any phase"
-	switch {
-	case p.Phase != nil && p.Step != nil:
-		where = fmt.Sprintf("in %s of step %d", *p.Phase, *p.Step)
-	case p.Phase != nil:
-		where = "in " + *p.Phase
-	case p.Step != nil:
-		where = fmt.Sprintf("in step %d", *p.Step)
+	t.line("  Peak allocated %s, %s", t.total(p.AllocatedBytes), place(p.Step, p.Phase))
+	if reserved == nil { // a report that does not say where
+		t.line("  Peak reserved  %s (allocated lies inside reserved)", t.total(p.ReservedBytes))
+	} else {
+		t.line("  Peak reserved  %s, %s", t.total(reserved.ReservedBytes), place(reserved.Step, reserved.Phase))
+		t.line("                 with %s of it allocated at that moment", t.total(reserved.AllocatedBytes))
 	}
-	t.line("  Peak allocated %s, %s", t.total(p.AllocatedBytes), where)
-	t.line("  Peak reserved  %s (allocated lies inside reserved)", t.total(p.ReservedBytes))
 	t.line("")
 	tab := &table{headings: []string{"at the peak", ">" + t.unitName(), ">share"}}
 	for _, c := range instrument.Categories() {
