@@ -1,0 +1,162 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument/report"
+)
+
+// Finding is something worth knowing, with its evidence and what to do.
+type Finding struct {
+	// Kind is a short name, such as "growth".
+	Kind string `json:"kind"`
+	// Title is the finding in one sentence.
+	Title string `json:"title"`
+	// Bytes is what it costs: of the peak where the finding is about the peak.
+	Bytes int64 `json:"bytes"`
+	// Line is the user's, outside of any module; empty where none is to blame.
+	Line     string   `json:"line"`
+	Evidence []string `json:"evidence"`
+	Remedy   string   `json:"remedy"`
+
+	rank rank
+}
+
+// rank orders findings before their bytes do.
+type rank uint8
+
+const (
+	rankFailure    rank = iota // the program ended
+	rankDefect                 // it will end if it goes on, or does what nobody wants
+	rankAvoidable              // costs nothing to avoid
+	rankTradeOff               // can be had for time or quality
+	rankState                  // what training the model takes
+	rankBackground             // harmless in itself
+)
+
+// findings looks for everything that is worth knowing.
+func (a *Analysis) findings(r *Report) []Finding {
+	c := a.newEvidence(r)
+	list := []Finding{}
+	for _, look := range []func(*evidence) *Finding{
+		(*evidence).failure, (*evidence).growth, (*evidence).keptGraph, (*evidence).growingCopy,
+		(*evidence).optimizerTemporaries, (*evidence).earlierOutputs, (*evidence).earlierGradients, (*evidence).fragmentation,
+		(*evidence).activations, (*evidence).logits, (*evidence).inputs, (*evidence).modelState, (*evidence).cacheHeld,
+	} {
+		f := look(c)
+		if f == nil {
+			continue
+		}
+		if f.rank == rankAvoidable && f.Bytes < r.Peak.AllocatedBytes/20 {
+			f.rank = rankTradeOff
+		}
+		if f.Evidence == nil {
+			f.Evidence = []string{}
+		}
+		list = append(list, *f)
+	}
+	slices.SortStableFunc(list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	return list
+}
+
+// evidence is what findings are told from.
+type evidence struct {
+	*Analysis
+	report *Report
+	alive  []int32 // at the peak
+	// peakSpan is the index of the span of the peak, -1 if there is none.
+	peakSpan int
+}
+
+func (a *Analysis) newEvidence(r *Report) *evidence {
+	return &evidence{Analysis: a, report: r, alive: a.h.aliveAt(a.peak), peakSpan: a.spanAt(a.peak)}
+}
+
+// spanAt is the index of an entry's span, -1 if it is in none.
+func (a *Analysis) spanAt(entry int) int {
+	i, ok := slices.BinarySearchFunc(a.spans, entry, func(s span, e int) int { return cmp.Compare(s.first, e) })
+	if !ok {
+		i--
+	}
+	return i
+}
+
+// spanOf is the index of the span that a block was made in, -1 if none.
+func (a *Analysis) spanOf(b *block) int {
+	if b.alloc < 0 {
+		return -1
+	}
+	return a.spanAt(int(b.alloc))
+}
+
+// facts is what a block's stack says.
+func (a *Analysis) facts(b *block) *stackFacts { return &a.h.stacks.facts[b.stack] }
+
+func (a *Analysis) name(id nameID) string { return a.h.stacks.names.text(id) }
+
+// of lists the blocks of the peak that a finding is about.
+func (e *evidence) of(keep func(*block) bool) []int32 {
+	var list []int32
+	for _, id := range e.alive {
+		if keep(&e.h.blocks[id]) {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func (a *Analysis) bytesOf(blocks []int32) int64 {
+	var sum int64
+	for _, id := range blocks {
+		sum += a.h.blocks[id].bytes
+	}
+	return sum
+}
+
+// mainSite is the user's line outside of modules that made most of the blocks'
+// bytes.
+func (a *Analysis) mainSite(blocks []int32) string {
+	sums := map[nameID]int64{}
+	for _, id := range blocks {
+		b := &a.h.blocks[id]
+		site := a.facts(b).site
+		if site == 0 || a.facts(b).hint == hintBackward {
+			if line, backward := a.lineOf(b); backward {
+				site = line
+			}
+		}
+		sums[site] += b.bytes
+	}
+	var best nameID
+	for site, bytes := range sums {
+		if site != 0 && (best == 0 || bytes > sums[best] || bytes == sums[best] && site < best) {
+			best = site
+		}
+	}
+	return a.name(best)
+}
+
+// lines says where the most of some blocks were made, as evidence.
+func (a *Analysis) lines(blocks []int32, n int) []string {
+	var list []string
+	for _, g := range a.group(blocks, func(b *block) (nameID, bool) { return a.opOf(b), false })[:] {
+		if len(list) == n {
+			break
+		}
+		list = append(list, fmt.Sprintf("%s in %s by %s", size(g.Bytes), plural(g.Blocks, "block"), g.Line))
+	}
+	return list
+}
+
+func size(n int64) string { return report.Bytes(n, false) }
+
+func share(part, whole int64) string {
+	if whole == 0 {
+		return "0 %"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}

@@ -1,0 +1,197 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+)
+
+// kept is blocks of one stack that outlive the step after the one that made
+// them.
+type kept struct {
+	steps  map[int]int64 // bytes by the step that made them
+	blocks []int32
+}
+
+// growth finds memory that every step adds to and none gives back.
+func (e *evidence) growth() *Finding {
+	steps := e.report.Steps
+	if len(steps) < 4 {
+		return nil
+	}
+	byStack := e.keptByStack()
+	// A step's blocks are seen to be kept only if the next one has ended.
+	eligible := len(steps) - 1
+	var blocks []int32
+	perStep := map[int]int64{}
+	stacks := map[int32]bool{}
+	for stack, k := range byStack {
+		if len(k.steps) < max(3, (eligible*2+2)/3-1) {
+			continue
+		}
+		stacks[stack] = true
+		blocks = append(blocks, k.blocks...)
+		for step, bytes := range k.steps {
+			perStep[step] += bytes
+		}
+	}
+	slices.Sort(blocks)
+	last := steps[len(steps)-1].Event.End - 1
+	var held []int32 // of them, at the end of the last step
+	for _, id := range blocks {
+		if b := &e.h.blocks[id]; int(b.alloc) <= last && int(b.free) > last {
+			held = append(held, id)
+		}
+	}
+	bytes := e.bytesOf(held)
+	if len(held) < 3 || bytes < 1<<20 || bytes < e.report.Peak.AllocatedBytes/100 {
+		return nil
+	}
+	each := bytes / int64(len(perStep))
+	f := &Finding{Kind: "growth", Bytes: bytes, Line: e.mainSite(held), rank: rankDefect}
+	f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s makes is kept.", size(each), f.Line)
+	f.Evidence = append(f.Evidence, fmt.Sprintf("%s of %d steps are still there when the last step ends: %s", size(bytes), len(perStep), plural(len(held), "block")))
+	atPeak := 0
+	for _, id := range e.alive {
+		if _, ok := slices.BinarySearch(held, id); ok {
+			atPeak++
+		}
+	}
+	f.Evidence = append(f.Evidence, e.lines(held, 3)...)
+	f.Evidence = append(f.Evidence, fmt.Sprintf("allocated at the ends of steps: %s", e.stepEnds()))
+	f.Remedy = "Keep numbers, not tensors: append .item() for a loss, .detach().cpu() for outputs, or drop the list, dictionary or attribute that holds them."
+	if e.keepsGraph(held) {
+		f.Kind = "kept_graph"
+		f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s returns keeps its whole graph.", size(each), f.Line)
+		f.Remedy = "Run it under torch.no_grad() (torch.inference_mode()) if no backward pass follows; else detach() what is kept before it is stored."
+	}
+	return f
+}
+
+// keptByStack finds blocks that are alive when the step after theirs ends.
+func (e *evidence) keptByStack() map[int32]*kept {
+	steps := e.report.Steps
+	at := 0
+	byStack := map[int32]*kept{}
+	for i := e.h.earlier; i < len(e.h.blocks); i++ {
+		b := &e.h.blocks[i]
+		for at < len(steps) && int(b.alloc) >= steps[at].Event.End {
+			at++
+		}
+		if at+1 >= len(steps) {
+			break
+		}
+		if int(b.alloc) < steps[at].Event.First || int(b.free) < steps[at+1].Event.End {
+			continue
+		}
+		switch b.category {
+		case Parameter, OptimizerState, Workspace, Gradient:
+			continue
+		}
+		k := byStack[b.stack]
+		if k == nil {
+			k = &kept{steps: map[int]int64{}}
+			byStack[b.stack] = k
+		}
+		k.steps[at] += b.bytes
+		k.blocks = append(k.blocks, int32(i))
+	}
+	return byStack
+}
+
+// keepsGraph tells results from the intermediates of a forward pass: those are
+// of many operations.
+func (e *evidence) keepsGraph(blocks []int32) bool {
+	ops := map[nameID]bool{}
+	for _, id := range blocks {
+		if f := e.facts(&e.h.blocks[id]); f.hint == hintForward {
+			ops[f.op] = true
+		}
+	}
+	return len(ops) >= 4
+}
+
+func (e *evidence) stepEnds() string {
+	steps := e.report.Steps
+	text := ""
+	show := func(i int) { text += size(steps[i].End.AllocatedBytes) }
+	for i := range steps {
+		switch {
+		case i == 0:
+			show(i)
+		case len(steps) <= 8 || i < 4 || i >= len(steps)-2:
+			text += ", "
+			show(i)
+		case i == 4:
+			text += ", …"
+		}
+	}
+	return text
+}
+
+// keptGraph finds a forward pass that keeps what only a backward pass needs,
+// with none to follow.
+func (e *evidence) keptGraph() *Finding {
+	type pass struct {
+		kept  []int32
+		bytes int64
+		ops   map[int32]bool
+		keeps map[int32]bool
+		end   int
+	}
+	var best *pass
+	count := 0
+	i := e.h.earlier
+	for n, s := range e.spans {
+		if s.hint != hintForward || n == len(e.spans)-1 {
+			continue
+		}
+		for i < len(e.h.blocks) && int(e.h.blocks[i].alloc) < s.first {
+			i++
+		}
+		p := &pass{ops: map[int32]bool{}, keeps: map[int32]bool{}, end: s.end}
+		backward := false
+		for ; i < len(e.h.blocks) && int(e.h.blocks[i].alloc) < s.end; i++ {
+			b := &e.h.blocks[i]
+			f := e.facts(b)
+			if f.hint != hintForward || f.marks&markCache != 0 {
+				continue
+			}
+			p.ops[b.stack] = true
+			if int(b.free) < s.end {
+				continue
+			}
+			if int(b.free) == len(e.h.trace) || e.spans[e.spanAt(int(b.free))].hint == hintBackward {
+				backward = backward || int(b.free) < len(e.h.trace)
+			}
+			p.keeps[b.stack] = true
+			p.kept = append(p.kept, int32(i))
+			p.bytes += b.bytes
+		}
+		if backward || len(p.keeps) < 3 || 5*len(p.keeps) < 2*len(p.ops) || e.failedIn(s) {
+			continue
+		}
+		count++
+		if best == nil || p.bytes > best.bytes {
+			best = p
+		}
+	}
+	if best == nil || best.bytes < e.report.Peak.AllocatedBytes/20 {
+		return nil
+	}
+	f := &Finding{Kind: "kept_graph", Bytes: best.bytes, Line: e.mainSite(best.kept), rank: rankDefect}
+	f.Title = fmt.Sprintf("The forward pass at %s keeps %s for a backward pass that never comes.", f.Line, size(best.bytes))
+	f.Evidence = append([]string{fmt.Sprintf("%s without a backward pass; the largest ends with %s of its blocks still allocated, of %d of the %d stacks that made any",
+		plural(count, "forward pass"), plural(len(best.kept), "block"), len(best.keeps), len(best.ops))}, e.lines(best.kept, 3)...)
+	f.Remedy = "Run evaluation and generation under torch.no_grad() or torch.inference_mode()."
+	return f
+}
+
+// failedIn says that the program ran out of memory in a span.
+func (e *evidence) failedIn(s span) bool {
+	for _, at := range e.h.oom {
+		if at >= s.first && at <= s.end {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,193 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+)
+
+// optimizerTemporaries finds what an optimizer step makes and frees, where
+// that is the peak.
+func (e *evidence) optimizerTemporaries() *Finding {
+	blocks := e.of(func(b *block) bool { return b.category == OptimizerTemporary })
+	bytes := e.bytesOf(blocks)
+	if bytes < e.report.Peak.AllocatedBytes/50 {
+		return nil
+	}
+	var other int64 // the peak of all other phases
+	for _, p := range e.report.Phases {
+		if p.Phase != phaseNames[hintOptimizer] {
+			other = max(other, p.Peak.AllocatedBytes)
+		}
+	}
+	f := &Finding{Kind: "optimizer_temporaries", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
+	f.Title = fmt.Sprintf("The peak is in the optimizer step at %s, which makes %s of temporaries.", f.Line, size(bytes))
+	f.Evidence = e.lines(blocks, 3)
+	if e.report.Peak.Phase == phaseNames[hintOptimizer] {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("without them the peak would be %s lower: other phases reach %s",
+			size(min(bytes, e.report.Peak.AllocatedBytes-other)), size(other)))
+	}
+	f.Remedy = "Pass fused=True to the optimizer (foreach=False where it has no fused form): it then needs no temporaries of the parameters' size."
+	return f
+}
+
+// earlierOutputs finds what the step before has left behind.
+func (e *evidence) earlierOutputs() *Finding {
+	step := e.report.Peak.Step
+	if step == nil {
+		return nil
+	}
+	blocks := e.of(func(b *block) bool {
+		i := e.spanOf(b)
+		return i >= 0 && b.category == Activation && e.spans[i].step == *step-1
+	})
+	bytes := e.bytesOf(blocks)
+	if bytes < e.report.Peak.AllocatedBytes/50 {
+		return nil
+	}
+	f := &Finding{Kind: "earlier_outputs", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
+	f.Title = fmt.Sprintf("%s of the step before are still there at the peak: a variable holds what %s returned.", size(bytes), f.Line)
+	f.Evidence = e.lines(blocks, 3)
+	f.Remedy = "Delete the variable (del outputs) when the step is done, or keep only the loss: its old value lives until the next forward pass has returned."
+	return f
+}
+
+// earlierGradients finds gradients that are kept through the next forward
+// pass.
+func (e *evidence) earlierGradients() *Finding {
+	if e.peakSpan < 0 {
+		return nil
+	}
+	at := e.spans[e.peakSpan]
+	blocks := e.of(func(b *block) bool {
+		i := e.spanOf(b)
+		return i >= 0 && b.category == Gradient && e.spans[i].step < at.step
+	})
+	bytes := e.bytesOf(blocks)
+	if bytes < e.report.Peak.AllocatedBytes/50 || at.hint == hintOptimizer {
+		return nil
+	}
+	f := &Finding{Kind: "kept_gradients", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
+	f.Title = fmt.Sprintf("%s of gradients of earlier steps are there at the peak, in the %s pass.", size(bytes), phaseNames[at.hint])
+	f.Evidence = e.lines(blocks, 2)
+	f.Remedy = "Call optimizer.zero_grad(set_to_none=True), the default, after each optimizer step; with gradient accumulation they have to stay."
+	return f
+}
+
+// lossBlocks are the blocks of the peak that are logits, what the loss makes
+// of them, or a gradient of these: they have the size of what the loss made.
+func (e *evidence) lossBlocks() []int32 {
+	logits := int64(0)
+	firstLoss := int32(-1)
+	for i := e.h.earlier; i < len(e.h.blocks); i++ {
+		b := &e.h.blocks[i]
+		if e.facts(b).marks&markLoss != 0 && b.requested > logits {
+			logits, firstLoss = b.requested, b.stack
+		}
+	}
+	if firstLoss < 0 || e.peakSpan < 0 {
+		return nil
+	}
+	step := e.spans[e.peakSpan].step
+	return e.of(func(b *block) bool {
+		i := e.spanOf(b)
+		if i < 0 || e.spans[i].step != step {
+			return false
+		}
+		f := e.facts(b)
+		same := b.requested == logits || 2*b.requested == logits
+		switch {
+		case f.marks&markLoss != 0:
+			return true
+		case e.spans[i].hint == hintBackward:
+			return same
+		}
+		return same && e.beforeLoss(b)
+	})
+}
+
+// beforeLoss says that a loss follows a block within a few allocations.
+func (e *evidence) beforeLoss(b *block) bool {
+	seen := 0
+	for i := int(b.alloc) + 1; i < len(e.h.trace) && seen < 12; i++ {
+		id := e.h.block[i]
+		if id < 0 || int(e.h.blocks[id].alloc) != i {
+			continue
+		}
+		seen++
+		if e.h.facts(i).marks&markLoss != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// logits finds a model's outputs, and what the loss keeps of them.
+func (e *evidence) logits() *Finding {
+	blocks := e.lossBlocks()
+	bytes := e.bytesOf(blocks)
+	if bytes < e.report.Peak.AllocatedBytes/20 {
+		return nil
+	}
+	f := &Finding{Kind: "logits", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
+	f.Title = fmt.Sprintf("Logits, the loss's copies of them and their gradient take %s of the peak.", size(bytes))
+	f.Evidence = e.lines(blocks, 4)
+	f.Remedy = "Compute head and loss in chunks (a fused linear cross-entropy, such as Liger's), leave out positions without a label, or take fewer tokens a step."
+	return f
+}
+
+// activations finds what the forward pass keeps for the backward pass.
+func (e *evidence) activations() *Finding {
+	loss := e.lossBlocks()
+	blocks := e.of(func(b *block) bool { return b.category == Activation })
+	all := e.bytesOf(blocks)
+	blocks = slices.DeleteFunc(blocks, func(id int32) bool { return slices.Contains(loss, id) })
+	bytes := e.bytesOf(blocks)
+	if all < e.report.Peak.AllocatedBytes/5 {
+		return nil
+	}
+	f := &Finding{Kind: "activations", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
+	f.Title = fmt.Sprintf("Activations that %s keeps for the backward pass are %s of the peak, %s.", f.Line, share(all, e.report.Peak.AllocatedBytes), size(all))
+	f.Evidence = e.lines(blocks, 5)
+	f.Remedy = "Gradient checkpointing (model.gradient_checkpointing_enable()), a smaller batch with gradient accumulation, shorter sequences, or bfloat16 autocast."
+	return f
+}
+
+// inputs finds batches or data that are kept on the device.
+func (e *evidence) inputs() *Finding {
+	blocks := e.of(func(b *block) bool { return b.category == Input })
+	bytes := e.bytesOf(blocks)
+	if bytes < e.report.Peak.AllocatedBytes/10 {
+		return nil
+	}
+	f := &Finding{Kind: "inputs", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
+	f.Title = fmt.Sprintf("Data on the device takes %s of the peak.", size(bytes))
+	f.Evidence = e.lines(blocks, 3)
+	f.Remedy = "Move one batch at a time (batch.to(device, non_blocking=True)), and keep the data set in host memory."
+	return f
+}
+
+// modelState finds parameters, gradients and optimizer state.
+func (e *evidence) modelState() *Finding {
+	m := e.report.Peak.ByCategory
+	names := []Category{Parameter, Gradient, OptimizerState}
+	var bytes int64
+	f := &Finding{Kind: "model_state", rank: rankState}
+	for _, c := range names {
+		if n := m[c.String()]; n > 0 {
+			bytes += n
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s %s", size(n), c))
+		}
+	}
+	if bytes < e.report.Peak.AllocatedBytes/5 {
+		return nil
+	}
+	f.Bytes = bytes
+	f.Line = e.mainSite(e.of(func(b *block) bool { return slices.Contains(names, b.category) }))
+	f.Title = fmt.Sprintf("Parameters, their gradients and optimizer state are %s of the peak, %s.", share(bytes, e.report.Peak.AllocatedBytes), size(bytes))
+	f.Remedy = "Train fewer parameters (LoRA), use an optimizer with less state (Adafactor, 8-bit Adam, SGD), or shard over cards (FSDP)."
+	if m[OptimizerState.String()] == 0 && m[Gradient.String()] == 0 {
+		f.Title = fmt.Sprintf("Parameters are %s of the peak, %s.", share(bytes, e.report.Peak.AllocatedBytes), size(bytes))
+		f.Remedy = "Load the model in bfloat16, or quantized to 8 or 4 bits."
+	}
+	return f
+}

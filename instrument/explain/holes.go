@@ -1,0 +1,144 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+)
+
+// segment is reserved memory at one moment.
+type segment struct {
+	addr      uint64
+	bytes     int64
+	allocated int64
+	largest   int64   // hole in it
+	blocks    []int32 // in it, by address
+}
+
+// segmentsAt are the segments after an entry, and what is in them. Touching
+// ranges of expandable segments are one.
+func (a *Analysis) segmentsAt(entry int) []segment {
+	ranges := map[uint64]int64{}
+	for i := range a.snapshot.Segments {
+		if g := &a.snapshot.Segments[i]; g.Device == a.h.device {
+			ranges[g.Addr] = g.Bytes
+		}
+	}
+	var mapped []segment // of expandable segments: they change size
+	for addr, bytes := range ranges {
+		mapped = append(mapped, segment{addr: addr, bytes: bytes})
+	}
+	mapped = a.undoSegments(mapped, entry)
+	slices.SortFunc(mapped, func(x, y segment) int { return cmp.Compare(x.addr, y.addr) })
+	alive := a.h.aliveAt(entry)
+	slices.SortFunc(alive, func(x, y int32) int { return cmp.Compare(a.h.blocks[x].addr, a.h.blocks[y].addr) })
+	next := 0
+	for i := range mapped {
+		s := &mapped[i]
+		at, end := s.addr, s.addr+uint64(s.bytes)
+		for next < len(alive) && a.h.blocks[alive[next]].addr < at {
+			next++
+		}
+		for ; next < len(alive) && a.h.blocks[alive[next]].addr < end; next++ {
+			b := &a.h.blocks[alive[next]]
+			s.largest = max(s.largest, int64(b.addr-at))
+			s.allocated += b.bytes
+			s.blocks = append(s.blocks, alive[next])
+			at = b.addr + uint64(b.bytes)
+		}
+		if at < end {
+			s.largest = max(s.largest, int64(end-at))
+		}
+	}
+	return mapped
+}
+
+// undoSegments takes back what happened to segments after an entry.
+func (a *Analysis) undoSegments(list []segment, entry int) []segment {
+	for i := len(a.h.trace) - 1; i > entry; i-- {
+		e := &a.h.trace[i]
+		switch e.Action {
+		case snapshot.SegmentAlloc, snapshot.SegmentMap:
+			list = without(list, e.Addr, e.Bytes)
+		case snapshot.SegmentFree, snapshot.SegmentUnmap:
+			list = append(list, segment{addr: e.Addr, bytes: e.Bytes})
+		}
+	}
+	return list
+}
+
+// without takes a range out of the segments.
+func without(list []segment, addr uint64, bytes int64) []segment {
+	end := addr + uint64(bytes)
+	for i, s := range list {
+		sEnd := s.addr + uint64(s.bytes)
+		if addr < s.addr || addr >= sEnd {
+			continue
+		}
+		list = slices.Delete(list, i, i+1)
+		if addr > s.addr {
+			list = append(list, segment{addr: s.addr, bytes: int64(addr - s.addr)})
+		}
+		if end < sEnd {
+			list = append(list, segment{addr: end, bytes: int64(sEnd - end)})
+		}
+		break
+	}
+	return list
+}
+
+// free sums up what is reserved and not allocated.
+func free(list []segment) (bytes, largest int64) {
+	for i := range list {
+		bytes += list[i].bytes - list[i].allocated
+		largest = max(largest, list[i].largest)
+	}
+	return bytes, largest
+}
+
+// fragmentation finds memory that is reserved in pieces that nothing fits in.
+func (e *evidence) fragmentation() *Finding {
+	entry := e.high
+	u := e.usage(entry)
+	idle := u.ReservedBytes - u.AllocatedBytes
+	if idle < u.ReservedBytes/6 || idle < 32<<20 {
+		return nil
+	}
+	list := e.segmentsAt(entry)
+	_, largest := free(list)
+	// A segment that is nearly empty is pinned by the few blocks in it.
+	var pinned int
+	var held int64
+	var pins []int32
+	for i := range list {
+		if s := &list[i]; s.allocated > 0 && s.allocated*4 <= s.bytes {
+			pinned++
+			held += s.bytes - s.allocated
+			pins = append(pins, s.blocks...)
+		}
+	}
+	f := &Finding{Kind: "fragmentation", Bytes: idle, rank: rankAvoidable}
+	f.Title = cat("When reserved memory peaks, ", share(idle, u.ReservedBytes), " of it, ", size(idle), ", is in holes between blocks.")
+	f.Evidence = append(f.Evidence, cat("reserved ", size(u.ReservedBytes), ", allocated ", size(u.AllocatedBytes), ", largest hole ", size(largest)))
+	if pinned > 0 {
+		f.Line = e.mainSite(pins)
+		f.Evidence = append(f.Evidence, cat(plural(pinned, "segment"), " with ", size(held), " free pinned by ", size(e.bytesOf(pins)), " in ", plural(len(pins), "block")))
+		f.Evidence = append(f.Evidence, e.lines(pins, 3)...)
+	}
+	f.Remedy = "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad batches to few lengths; make what lives long before what is short-lived."
+	return f
+}
+
+// cacheHeld finds memory that stays reserved after what needed it has gone.
+func (e *evidence) cacheHeld() *Finding {
+	end := e.report.End
+	idle := end.ReservedBytes - end.AllocatedBytes
+	if idle < e.report.PeakReserved.ReservedBytes/2 || len(e.h.oom) > 0 {
+		return nil
+	}
+	return &Finding{Kind: "cache_held", Bytes: idle, rank: rankBackground,
+		Title:    cat(size(idle), " stay reserved when the history ends, with ", size(end.AllocatedBytes), " allocated."),
+		Evidence: []string{cat("reserved peaked at ", size(e.report.PeakReserved.ReservedBytes), ", ", size(end.ReservedBytes), " at the end")},
+		Remedy:   "It is the allocator's cache, ready for the next step; only if another process needs it, call torch.cuda.empty_cache()."}
+}

@@ -1,0 +1,167 @@
+package explain
+
+import (
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+)
+
+// span is a run of entries in one phase.
+type span struct {
+	first, end int // entries; end is the first one after it
+	hint       hint
+	step       int // -1 before the first step
+}
+
+var phaseNames = [...]string{hintNone: "unknown", hintOther: "other", hintBuild: "build", hintForward: "forward", hintBackward: "backward",
+	hintOptimizer: "optimizer", hintZero: "zeroing"}
+
+// phases divides a history into phases and steps. What the stacks show is
+// joined into runs; what they do not show is told from what is around it.
+func (h *history) phases() []span {
+	python := false
+	for i := range h.stacks.facts {
+		python = python || h.stacks.facts[i].python
+	}
+	if !python {
+		return nil
+	}
+	spans := h.runs()
+	spans = joinOther(h, spans)
+	spans = insideBackward(spans)
+	number(spans)
+	return spans
+}
+
+// runs joins entries whose stacks show the same phase. In a file with Python
+// stacks an entry without any comes from a thread that runs no Python: the
+// autograd engine's.
+func (h *history) runs() []span {
+	var list []span
+	for i := range h.trace {
+		if a := h.trace[i].Action; a != snapshot.Alloc && a != snapshot.FreeRequested {
+			continue
+		}
+		t := h.facts(i).hint
+		if t == hintNone {
+			t = hintBackward
+			if n := len(list); n == 0 || list[n-1].hint == hintZero || list[n-1].hint == hintBuild {
+				t = hintOther
+			}
+		}
+		if n := len(list); n > 0 && list[n-1].hint == t {
+			continue
+		}
+		if n := len(list); n > 0 {
+			list[n-1].end = i
+		} else {
+			i = 0
+		}
+		list = append(list, span{first: i, hint: t})
+	}
+	if n := len(list); n > 0 {
+		list[n-1].end = len(h.trace)
+	}
+	return list
+}
+
+// joinOther gives runs of no phase to the phase that they belong to: what
+// comes before a backward pass and is not after another is forward, so that a
+// model without modules, and a loss outside of any, have one; what only frees
+// belongs to what came before.
+func joinOther(h *history, list []span) []span {
+	hasModule := false
+	for _, s := range list {
+		hasModule = hasModule || s.hint == hintForward
+	}
+	for i := range list {
+		if list[i].hint != hintOther {
+			continue
+		}
+		var prev, next hint
+		if i > 0 {
+			prev = list[i-1].hint
+		}
+		if i+1 < len(list) {
+			next = list[i+1].hint
+		}
+		switch {
+		case next == hintBackward && prev != hintBackward && (prev == hintForward || !hasModule):
+			list[i].hint = hintForward
+		case i > 0 && prev != hintForward && h.allocatedIn(list[i]) == 0 && i+1 < len(list):
+			list[i].hint = prev
+		}
+	}
+	return merged(list)
+}
+
+// allocatedIn is the bytes of the blocks made in a run.
+func (h *history) allocatedIn(s span) int64 {
+	var sum int64
+	for i := s.first; i < s.end; i++ {
+		if h.trace[i].Action == snapshot.Alloc {
+			sum += h.trace[i].Bytes
+		}
+	}
+	return sum
+}
+
+func merged(list []span) []span {
+	out := list[:0]
+	for _, s := range list {
+		if n := len(out); n > 0 && out[n-1].hint == s.hint {
+			out[n-1].end = s.end
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// insideBackward makes optimizer steps between two parts of a backward pass a
+// part of it: the optimizer runs in hooks as gradients are made.
+func insideBackward(list []span) []span {
+	for i := 1; i+1 < len(list); i++ {
+		inner := list[i].hint == hintOptimizer || list[i].hint == hintZero || list[i].hint == hintOther
+		if inner && list[i-1].hint == hintBackward && list[i+1].hint == hintBackward {
+			list[i].hint = hintBackward
+		}
+	}
+	return merged(list)
+}
+
+// number gives each run its step. A step begins with the first forward pass,
+// or what prepares it, after an optimizer step; in a program without
+// optimizer, after a backward pass; in one without either, with each forward
+// pass.
+func number(list []span) {
+	has := map[hint]bool{}
+	for _, s := range list {
+		has[s.hint] = true
+	}
+	closes := func(t hint) bool {
+		switch {
+		case has[hintOptimizer] || has[hintZero]:
+			return t == hintOptimizer || t == hintZero
+		case has[hintBackward]:
+			return t == hintBackward
+		}
+		return t == hintForward
+	}
+	step, closed, started := 0, false, false
+	for i := range list {
+		t := list[i].hint
+		if !started && (t == hintBuild || t == hintOther || t == hintZero) {
+			list[i].step = -1
+			continue
+		}
+		if closed && !closes(t) && t != hintBuild || closed && t == hintForward {
+			step++
+			closed = false
+		}
+		started = true
+		list[i].step = step
+		closed = closed || closes(t)
+	}
+	if n := len(list) - 1; n > 0 && list[n].hint == hintOther {
+		list[n].step = -1 // the program ends, or the next step has not begun
+	}
+}

@@ -1,0 +1,230 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+)
+
+// Options choose what to explain. The zero value explains the first device
+// that has a history, all of it.
+type Options struct {
+	Device *int
+	// FromSeconds and ToSeconds bound the part of the history in which peaks
+	// and findings are sought, from its first entry on; nil is its start or end.
+	FromSeconds, ToSeconds *float64
+	Top                    int // rows of a table; 0 for all
+}
+
+// Report is what a history's memory was, and why.
+type Report struct {
+	File         string       `json:"file,omitempty"`
+	Device       int          `json:"device"`
+	Events       int          `json:"events"`
+	Seconds      float64      `json:"seconds"`
+	Answer       []string     `json:"answer"` // in three sentences
+	Peak         Moment       `json:"peak"`
+	PeakReserved Moment       `json:"peak_reserved"`
+	Before       Usage        `json:"before"` // what was there before the history
+	End          Usage        `json:"end"`
+	Phases       []Phase      `json:"phases"`
+	Steps        []Step       `json:"steps"`
+	Findings     []Finding    `json:"findings"` // most important first
+	OOM          *OutOfMemory `json:"oom"`
+	Notes        []string     `json:"notes"` // what to know about how sure the rest is
+}
+
+// Usage is both counters at one moment.
+type Usage struct {
+	AllocatedBytes int64 `json:"allocated_bytes"`
+	ReservedBytes  int64 `json:"reserved_bytes"`
+}
+
+// Moment is memory after one entry of the history.
+type Moment struct {
+	Usage
+	RequestedBytes int64 `json:"requested_bytes"` // what its allocated blocks were asked for
+	Blocks         int   `json:"blocks"`
+	Event          int   `json:"event"` // index of the entry
+	// Time is seconds since the first entry.
+	Time  float64 `json:"time"`
+	Phase string  `json:"phase"`
+	Step  *int    `json:"step"` // null outside of steps
+	// ByCategory is in bytes asked for; its entry rounding is what the
+	// allocator added, so that the sum is AllocatedBytes.
+	ByCategory  map[string]int64 `json:"by_category"`
+	ByLine      []Group          `json:"by_line"`
+	ByOperation []Group          `json:"by_operation"`
+	ByModule    []Group          `json:"by_module"`
+	ByStack     []Group          `json:"by_stack"`
+}
+
+// Group is blocks that have something in common.
+type Group struct {
+	Bytes          int64  `json:"bytes"` // allocated
+	RequestedBytes int64  `json:"requested_bytes"`
+	Blocks         int    `json:"blocks"`
+	Line           string `json:"line"`
+	// Backward says that the backward pass of the line made them.
+	Backward bool `json:"backward"`
+	// Op is what made most of the group's bytes.
+	Op       string   `json:"op"`
+	Category string   `json:"category"`        // of most of its bytes
+	Stack    []string `json:"stack,omitempty"` // innermost first
+}
+
+// Phase is one phase of a step.
+type Phase struct {
+	Phase string     `json:"phase"`
+	Step  *int       `json:"step"`
+	Start Usage      `json:"start"`
+	Peak  PhasePeak  `json:"peak"`
+	End   Usage      `json:"end"`
+	Event EventRange `json:"events"`
+	// Seconds is host time between the first and the last entry.
+	Seconds float64 `json:"seconds"`
+}
+
+// PhasePeak is the highest of allocated bytes in a phase, and what they were.
+type PhasePeak struct {
+	Usage
+	Event      int              `json:"event"`
+	ByCategory map[string]int64 `json:"by_category"`
+}
+
+// EventRange is entries of a history; End is the first after it.
+type EventRange struct {
+	First int `json:"first"`
+	End   int `json:"end"`
+}
+
+// Step is one repetition of what the program repeats.
+type Step struct {
+	Step   int        `json:"step"`
+	Peak   Usage      `json:"peak"`
+	End    Usage      `json:"end"`
+	Event  EventRange `json:"events"`
+	PeakAt int        `json:"peak_event"`
+}
+
+// Explain finds out where the memory of a device went. It fails if there is
+// no such device, or no history.
+func Explain(s *snapshot.Snapshot, o Options) (*Report, error) {
+	a, err := Analyze(s, o)
+	if err != nil {
+		return nil, err
+	}
+	return a.Report(), nil
+}
+
+// Analysis is a history that was looked through.
+type Analysis struct {
+	snapshot    *snapshot.Snapshot
+	options     Options
+	h           *history
+	spans       []span
+	first, end  int // entries in the window
+	peak, high  int // entries of both peaks; before if it is what was there before
+	backwardFor map[int32]nameID
+}
+
+// Analyze looks a device's history through.
+func Analyze(s *snapshot.Snapshot, o Options) (*Analysis, error) {
+	device, err := pickDevice(s, o.Device)
+	if err != nil {
+		return nil, err
+	}
+	h := newHistory(s, device)
+	a := &Analysis{snapshot: s, options: o, h: h, spans: h.phases()}
+	h.categorize(a.spans)
+	if err := a.window(); err != nil {
+		return nil, err
+	}
+	a.findPeaks()
+	return a, nil
+}
+
+func pickDevice(s *snapshot.Snapshot, want *int) (int, error) {
+	if want != nil {
+		if *want < 0 || *want >= len(s.Traces) {
+			return 0, fmt.Errorf("there is no device %d; the file has %d", *want, len(s.Traces))
+		}
+		if len(s.Traces[*want]) == 0 {
+			return 0, fmt.Errorf("device %d has no history to explain (was recording on?)", *want)
+		}
+		return *want, nil
+	}
+	for i, t := range s.Traces {
+		if len(t) > 0 {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("the file has no history to explain (was recording on?)")
+}
+
+// window finds the entries between FromSeconds and ToSeconds.
+func (a *Analysis) window() error {
+	trace := a.h.trace
+	a.first, a.end = 0, len(trace)
+	start := trace[0].TimeMicros
+	at := func(seconds float64) int {
+		micros := start + int64(seconds*1e6)
+		i, _ := slices.BinarySearchFunc(trace, micros, func(e snapshot.TraceEntry, t int64) int { return cmp.Compare(e.TimeMicros, t) })
+		return i
+	}
+	if t := a.options.FromSeconds; t != nil {
+		a.first = at(*t)
+	}
+	if t := a.options.ToSeconds; t != nil {
+		a.end = at(*t + 1e-6)
+	}
+	if a.first >= a.end {
+		return fmt.Errorf("nothing happens in that part of the history: it lasts %.6f s", a.seconds(len(trace)-1))
+	}
+	return nil
+}
+
+// seconds is an entry's time since the first one.
+func (a *Analysis) seconds(entry int) float64 {
+	if entry < 0 {
+		return 0
+	}
+	return float64(a.h.trace[entry].TimeMicros-a.h.trace[0].TimeMicros) / 1e6
+}
+
+// usage is both counters after an entry.
+func (a *Analysis) usage(entry int) Usage {
+	if entry < 0 {
+		return Usage{a.h.initial.Allocated.Current, a.h.initial.Reserved.Current}
+	}
+	return Usage{a.h.allocated[entry], a.h.reserved[entry]}
+}
+
+func (a *Analysis) findPeaks() {
+	a.peak, a.high = a.first-1, a.first-1
+	at := a.usage(a.first - 1)
+	for i := a.first; i < a.end; i++ {
+		if v := a.h.allocated[i]; v > at.AllocatedBytes {
+			a.peak, at.AllocatedBytes = i, v
+		}
+		if v := a.h.reserved[i]; v > at.ReservedBytes {
+			a.high, at.ReservedBytes = i, v
+		}
+	}
+}
+
+// Report puts the analysis together.
+func (a *Analysis) Report() *Report {
+	last := len(a.h.trace) - 1
+	r := &Report{Device: a.h.device, Events: len(a.h.trace), Seconds: a.seconds(last), Before: a.usage(before), End: a.usage(last),
+		Peak: a.Moment(a.peak), PeakReserved: a.Moment(a.high), Phases: a.phaseReports(), Steps: a.stepReports(), Notes: []string{}}
+	if a.h.estimated != "" {
+		r.Notes = append(r.Notes, "bytes are estimates, requests rounded to 512: "+a.h.estimated)
+	}
+	r.OOM = a.outOfMemory()
+	r.Findings = a.findings(r)
+	r.Answer = a.answer(r)
+	return r
+}
