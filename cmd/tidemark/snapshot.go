@@ -18,9 +18,12 @@ import (
 
 func snapshotCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "snapshot",
-		Usage: "look into PyTorch memory snapshots and replay them",
+		Name:      "snapshot",
+		Usage:     "look into PyTorch memory snapshots and replay them; with a FILE alone, explain it",
+		ArgsUsage: "FILE",
+		Flags:     explainFlags(),
 		Subcommands: []*cli.Command{
+			snapshotExplainCommand(),
 			{
 				Name:      "stat",
 				Usage:     "say what is in a memory snapshot",
@@ -48,10 +51,12 @@ func snapshotCommand() *cli.Command {
 			},
 		},
 		Action: func(c *cli.Context) error {
-			if name := c.Args().First(); name != "" {
-				return fmt.Errorf("unknown snapshot command %q: there is stat, replay", name)
+			if name := c.Args().First(); c.NArg() == 1 && exists(name) {
+				return snapshotExplain(c)
+			} else if name != "" {
+				return fmt.Errorf("unknown snapshot command %q, and no such file: there is explain, stat, replay", name)
 			}
-			return errors.New("say what to do with the snapshot: stat or replay")
+			return errors.New("say what to do with the snapshot: explain, stat or replay")
 		},
 	}
 }

@@ -1,6 +1,10 @@
 package explain
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+)
 
 // workspaceBytes are what cuBLAS and cuBLASLt take for a thread's work: by
 // default (4 MiB × 2 + 16 KiB × 8 before Hopper, 32 MiB from it on), and
@@ -193,7 +197,7 @@ func (c *categorizer) isWorkspace(b *block, f *stackFacts) bool {
 // temporary too.
 func (c *categorizer) fates() {
 	type key struct {
-		stack     int32
+		stack     snapshot.StackID
 		requested int64
 	}
 	type life struct {

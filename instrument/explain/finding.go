@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
 )
@@ -17,9 +18,11 @@ type Finding struct {
 	// Bytes is what it costs: of the peak where the finding is about the peak.
 	Bytes int64 `json:"bytes"`
 	// Line is the user's, outside of any module; empty where none is to blame.
-	Line     string   `json:"line"`
-	Evidence []string `json:"evidence"`
+	Line string `json:"line"`
+	// Evidence is the title and the reasons for it.
+	Evidence string   `json:"evidence"`
 	Remedy   string   `json:"remedy"`
+	Reasons  []string `json:"-"`
 
 	rank rank
 }
@@ -52,9 +55,7 @@ func (a *Analysis) findings(r *Report) []Finding {
 		if f.rank == rankAvoidable && f.Bytes < r.Peak.AllocatedBytes/20 {
 			f.rank = rankTradeOff
 		}
-		if f.Evidence == nil {
-			f.Evidence = []string{}
-		}
+		f.Evidence = strings.Join(append([]string{f.Title}, f.Reasons...), " ")
 		list = append(list, *f)
 	}
 	slices.SortStableFunc(list, func(a, b Finding) int {

@@ -1,11 +1,15 @@
 package explain
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+)
 
 // growingCopy finds tensors that are grown by copying them: a key/value cache
 // that is concatenated for each token, or a result that is.
 func (e *evidence) growingCopy() *Finding {
-	byStack := map[int32][]int32{}
+	byStack := map[snapshot.StackID][]int32{}
 	for i := e.h.earlier; i < len(e.h.blocks); i++ {
 		if b := &e.h.blocks[i]; b.stack != 0 {
 			byStack[b.stack] = append(byStack[b.stack], int32(i))
@@ -41,7 +45,7 @@ func (e *evidence) growingCopy() *Finding {
 		f.Remedy = "Allocate the cache once: generate(…, cache_implementation=\"static\"), or a StaticCache of the final length; for long prompts also fewer key/value heads or a sliding window."
 	}
 	f.Title = fmt.Sprintf("%s that %s grows is copied whole each time, %d times.", what, f.Line, copies)
-	f.Evidence = append([]string{fmt.Sprintf("%s at last; %s were written to grow it, in %s; old and new are both allocated while a part is copied",
+	f.Reasons = append([]string{fmt.Sprintf("%s at last; %s were written to grow it, in %s; old and new are both allocated while a part is copied",
 		size(held), size(copied), plural(len(blocks), "block"))}, e.lines(last, 3)...)
 	return f
 }

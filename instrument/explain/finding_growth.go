@@ -3,6 +3,8 @@ package explain
 import (
 	"fmt"
 	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // kept is blocks of one stack that outlive the step after the one that made
@@ -23,12 +25,10 @@ func (e *evidence) growth() *Finding {
 	eligible := len(steps) - 1
 	var blocks []int32
 	perStep := map[int]int64{}
-	stacks := map[int32]bool{}
-	for stack, k := range byStack {
+	for _, k := range byStack {
 		if len(k.steps) < max(3, (eligible*2+2)/3-1) {
 			continue
 		}
-		stacks[stack] = true
 		blocks = append(blocks, k.blocks...)
 		for step, bytes := range k.steps {
 			perStep[step] += bytes
@@ -49,15 +49,9 @@ func (e *evidence) growth() *Finding {
 	each := bytes / int64(len(perStep))
 	f := &Finding{Kind: "growth", Bytes: bytes, Line: e.mainSite(held), rank: rankDefect}
 	f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s makes is kept.", size(each), f.Line)
-	f.Evidence = append(f.Evidence, fmt.Sprintf("%s of %d steps are still there when the last step ends: %s", size(bytes), len(perStep), plural(len(held), "block")))
-	atPeak := 0
-	for _, id := range e.alive {
-		if _, ok := slices.BinarySearch(held, id); ok {
-			atPeak++
-		}
-	}
-	f.Evidence = append(f.Evidence, e.lines(held, 3)...)
-	f.Evidence = append(f.Evidence, fmt.Sprintf("allocated at the ends of steps: %s", e.stepEnds()))
+	f.Reasons = append(f.Reasons, fmt.Sprintf("%s of %d steps are still there when the last step ends: %s", size(bytes), len(perStep), plural(len(held), "block")))
+	f.Reasons = append(f.Reasons, e.lines(held, 3)...)
+	f.Reasons = append(f.Reasons, fmt.Sprintf("allocated at the ends of steps: %s", e.stepEnds()))
 	f.Remedy = "Keep numbers, not tensors: append .item() for a loss, .detach().cpu() for outputs, or drop the list, dictionary or attribute that holds them."
 	if e.keepsGraph(held) {
 		f.Kind = "kept_graph"
@@ -68,10 +62,10 @@ func (e *evidence) growth() *Finding {
 }
 
 // keptByStack finds blocks that are alive when the step after theirs ends.
-func (e *evidence) keptByStack() map[int32]*kept {
+func (e *evidence) keptByStack() map[snapshot.StackID]*kept {
 	steps := e.report.Steps
 	at := 0
-	byStack := map[int32]*kept{}
+	byStack := map[snapshot.StackID]*kept{}
 	for i := e.h.earlier; i < len(e.h.blocks); i++ {
 		b := &e.h.blocks[i]
 		for at < len(steps) && int(b.alloc) >= steps[at].Event.End {
@@ -134,8 +128,8 @@ func (e *evidence) keptGraph() *Finding {
 	type pass struct {
 		kept  []int32
 		bytes int64
-		ops   map[int32]bool
-		keeps map[int32]bool
+		ops   map[snapshot.StackID]bool
+		keeps map[snapshot.StackID]bool
 		end   int
 	}
 	var best *pass
@@ -148,7 +142,7 @@ func (e *evidence) keptGraph() *Finding {
 		for i < len(e.h.blocks) && int(e.h.blocks[i].alloc) < s.first {
 			i++
 		}
-		p := &pass{ops: map[int32]bool{}, keeps: map[int32]bool{}, end: s.end}
+		p := &pass{ops: map[snapshot.StackID]bool{}, keeps: map[snapshot.StackID]bool{}, end: s.end}
 		backward := false
 		for ; i < len(e.h.blocks) && int(e.h.blocks[i].alloc) < s.end; i++ {
 			b := &e.h.blocks[i]
@@ -180,7 +174,7 @@ func (e *evidence) keptGraph() *Finding {
 	}
 	f := &Finding{Kind: "kept_graph", Bytes: best.bytes, Line: e.mainSite(best.kept), rank: rankDefect}
 	f.Title = fmt.Sprintf("The forward pass at %s keeps %s for a backward pass that never comes.", f.Line, size(best.bytes))
-	f.Evidence = append([]string{fmt.Sprintf("%s without a backward pass; the largest ends with %s of its blocks still allocated, of %d of the %d stacks that made any",
+	f.Reasons = append([]string{fmt.Sprintf("%s without a backward pass; the largest ends with %s of its blocks still allocated, of %d of the %d stacks that made any",
 		plural(count, "forward pass"), plural(len(best.kept), "block"), len(best.keeps), len(best.ops))}, e.lines(best.kept, 3)...)
 	f.Remedy = "Run evaluation and generation under torch.no_grad() or torch.inference_mode()."
 	return f

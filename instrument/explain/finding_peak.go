@@ -21,9 +21,9 @@ func (e *evidence) optimizerTemporaries() *Finding {
 	}
 	f := &Finding{Kind: "optimizer_temporaries", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
 	f.Title = fmt.Sprintf("The peak is in the optimizer step at %s, which makes %s of temporaries.", f.Line, size(bytes))
-	f.Evidence = e.lines(blocks, 3)
+	f.Reasons = e.lines(blocks, 3)
 	if e.report.Peak.Phase == phaseNames[hintOptimizer] {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("without them the peak would be %s lower: other phases reach %s",
+		f.Reasons = append(f.Reasons, fmt.Sprintf("without them the peak would be %s lower: other phases reach %s",
 			size(min(bytes, e.report.Peak.AllocatedBytes-other)), size(other)))
 	}
 	f.Remedy = "Pass fused=True to the optimizer (foreach=False where it has no fused form): it then needs no temporaries of the parameters' size."
@@ -46,7 +46,7 @@ func (e *evidence) earlierOutputs() *Finding {
 	}
 	f := &Finding{Kind: "earlier_outputs", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
 	f.Title = fmt.Sprintf("%s of the step before are still there at the peak: a variable holds what %s returned.", size(bytes), f.Line)
-	f.Evidence = e.lines(blocks, 3)
+	f.Reasons = e.lines(blocks, 3)
 	f.Remedy = "Delete the variable (del outputs) when the step is done, or keep only the loss: its old value lives until the next forward pass has returned."
 	return f
 }
@@ -68,7 +68,7 @@ func (e *evidence) earlierGradients() *Finding {
 	}
 	f := &Finding{Kind: "kept_gradients", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
 	f.Title = fmt.Sprintf("%s of gradients of earlier steps are there at the peak, in the %s pass.", size(bytes), phaseNames[at.hint])
-	f.Evidence = e.lines(blocks, 2)
+	f.Reasons = e.lines(blocks, 2)
 	f.Remedy = "Call optimizer.zero_grad(set_to_none=True), the default, after each optimizer step; with gradient accumulation they have to stay."
 	return f
 }
@@ -77,14 +77,14 @@ func (e *evidence) earlierGradients() *Finding {
 // of them, or a gradient of these: they have the size of what the loss made.
 func (e *evidence) lossBlocks() []int32 {
 	logits := int64(0)
-	firstLoss := int32(-1)
+	found := false
 	for i := e.h.earlier; i < len(e.h.blocks); i++ {
 		b := &e.h.blocks[i]
 		if e.facts(b).marks&markLoss != 0 && b.requested > logits {
-			logits, firstLoss = b.requested, b.stack
+			logits, found = b.requested, true
 		}
 	}
-	if firstLoss < 0 || e.peakSpan < 0 {
+	if !found || e.peakSpan < 0 {
 		return nil
 	}
 	step := e.spans[e.peakSpan].step
@@ -130,7 +130,7 @@ func (e *evidence) logits() *Finding {
 	}
 	f := &Finding{Kind: "logits", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
 	f.Title = fmt.Sprintf("Logits, the loss's copies of them and their gradient take %s of the peak.", size(bytes))
-	f.Evidence = e.lines(blocks, 4)
+	f.Reasons = e.lines(blocks, 4)
 	f.Remedy = "Compute head and loss in chunks (a fused linear cross-entropy, such as Liger's), leave out positions without a label, or take fewer tokens a step."
 	return f
 }
@@ -147,7 +147,7 @@ func (e *evidence) activations() *Finding {
 	}
 	f := &Finding{Kind: "activations", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
 	f.Title = fmt.Sprintf("Activations that %s keeps for the backward pass are %s of the peak, %s.", f.Line, share(all, e.report.Peak.AllocatedBytes), size(all))
-	f.Evidence = e.lines(blocks, 5)
+	f.Reasons = e.lines(blocks, 5)
 	f.Remedy = "Gradient checkpointing (model.gradient_checkpointing_enable()), a smaller batch with gradient accumulation, shorter sequences, or bfloat16 autocast."
 	return f
 }
@@ -161,7 +161,7 @@ func (e *evidence) inputs() *Finding {
 	}
 	f := &Finding{Kind: "inputs", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
 	f.Title = fmt.Sprintf("Data on the device takes %s of the peak.", size(bytes))
-	f.Evidence = e.lines(blocks, 3)
+	f.Reasons = e.lines(blocks, 3)
 	f.Remedy = "Move one batch at a time (batch.to(device, non_blocking=True)), and keep the data set in host memory."
 	return f
 }
@@ -173,9 +173,9 @@ func (e *evidence) modelState() *Finding {
 	var bytes int64
 	f := &Finding{Kind: "model_state", rank: rankState}
 	for _, c := range names {
-		if n := m[c.String()]; n > 0 {
+		if n := m[categoryName(c)]; n > 0 {
 			bytes += n
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%s %s", size(n), c))
+			f.Reasons = append(f.Reasons, fmt.Sprintf("%s %s", size(n), c))
 		}
 	}
 	if bytes < e.report.Peak.AllocatedBytes/5 {
@@ -185,7 +185,7 @@ func (e *evidence) modelState() *Finding {
 	f.Line = e.mainSite(e.of(func(b *block) bool { return slices.Contains(names, b.category) }))
 	f.Title = fmt.Sprintf("Parameters, their gradients and optimizer state are %s of the peak, %s.", share(bytes, e.report.Peak.AllocatedBytes), size(bytes))
 	f.Remedy = "Train fewer parameters (LoRA), use an optimizer with less state (Adafactor, 8-bit Adam, SGD), or shard over cards (FSDP)."
-	if m[OptimizerState.String()] == 0 && m[Gradient.String()] == 0 {
+	if m[categoryName(OptimizerState)] == 0 && m[categoryName(Gradient)] == 0 {
 		f.Title = fmt.Sprintf("Parameters are %s of the peak, %s.", share(bytes, e.report.Peak.AllocatedBytes), size(bytes))
 		f.Remedy = "Load the model in bfloat16, or quantized to 8 or 4 bits."
 	}

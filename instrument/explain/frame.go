@@ -62,12 +62,11 @@ var nativeExtensions = map[string]bool{".cpp": true, ".cc": true, ".cxx": true, 
 // frameOf classifies a frame by its file and name.
 func frameOf(f snapshot.Frame) frameFacts {
 	file := strings.ReplaceAll(f.Filename, `\`, "/")
-	switch o := originOf(file, f.Name); o {
-	case native:
+	o := originOf(file, f.Name)
+	if o == native {
 		return nativeFrame(f.Name)
-	default:
-		return frameFacts{origin: o, marks: pythonMarks(o, file, f.Name)}
 	}
+	return frameFacts{origin: o, marks: pythonMarks(o, file, f.Name)}
 }
 
 func originOf(file, name string) origin {

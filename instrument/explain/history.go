@@ -4,41 +4,38 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
-// Category is what a block was for, by inference.
-type Category uint8
+// Category is what a block was for, by inference. Unknown is its zero value:
+// nothing shows what it was for.
+type Category = instrument.Category
 
-// The categories. Unknown is the zero value: nothing shows what it was for.
+// The categories, as this module's own recordings have them.
 const (
-	Unknown Category = iota
-	Parameter
-	OptimizerState
-	Workspace
-	Gradient
-	Activation
-	Input
-	Temporary
-	OptimizerTemporary
-
-	// NumCategories is the number of categories.
-	NumCategories = int(OptimizerTemporary) + 1
+	Unknown            = instrument.Other
+	Parameter          = instrument.Parameter
+	OptimizerState     = instrument.OptimizerState
+	Workspace          = instrument.Workspace
+	Gradient           = instrument.Gradient
+	Activation         = instrument.Activation
+	Input              = instrument.Input
+	Temporary          = instrument.Temporary
+	OptimizerTemporary = instrument.OptimizerTemporary
+	numCategories      = instrument.NumCategories
 )
 
-var categoryNames = [NumCategories]string{"unknown", "parameter", "optimizer_state", "workspace", "gradient", "activation",
-	"input", "temporary", "optimizer_temporary"}
-
-// String is the category's name in reports, such as "optimizer_state".
-func (c Category) String() string {
-	if int(c) < NumCategories {
-		return categoryNames[c]
+// categoryName is a category's name in reports, such as "optimizer_state".
+func categoryName(c Category) string {
+	if c == Unknown {
+		return "unknown"
 	}
-	return fmt.Sprintf("category(%d)", uint8(c))
+	return c.String()
 }
 
-// before and never stand for the events of blocks that were there before the
-// history and of those that are there after it.
+// before stands for the entry that made a block, and for the moment, before the
+// history.
 const before = -1
 
 // block is memory from its allocation to the request to free it, which is
@@ -47,8 +44,7 @@ type block struct {
 	addr             uint64
 	bytes, requested int64
 	alloc, free      int32 // trace entries; before, and len(trace) where there is none
-	stack            int32
-	freeStack        int32
+	stack            snapshot.StackID
 	category         Category
 	stream           int32
 }
@@ -59,7 +55,6 @@ type history struct {
 	device              int
 	trace               []snapshot.TraceEntry
 	stacks              *stackTable
-	stack               []int32 // of each entry
 	block               []int32 // that an alloc or free_requested entry is about, or -1
 	blocks              []block // by allocation; those from before the history first
 	earlier             int     // how many are from before
@@ -73,7 +68,7 @@ type history struct {
 // file does not have, and links every entry to its block.
 func newHistory(s *snapshot.Snapshot, device int) *history {
 	trace := s.Traces[device]
-	h := &history{device: device, trace: trace, stacks: newStackTable(), stack: make([]int32, len(trace)), block: make([]int32, len(trace)),
+	h := &history{device: device, trace: trace, stacks: newStackTable(s), block: make([]int32, len(trace)),
 		allocated: make([]int64, len(trace)), reserved: make([]int64, len(trace))}
 	result, err := snapshot.Replay(s, snapshot.Options{Device: &device, Observe: func(i int, st alloc.Stats) {
 		h.allocated[i], h.reserved[i] = st.Allocated.Current, st.Reserved.Current
@@ -132,7 +127,6 @@ func (h *history) link(s *snapshot.Snapshot) {
 	level := h.initial.Allocated.Current
 	for i := range h.trace {
 		e := &h.trace[i]
-		h.stack[i] = h.stacks.id(e.Frames)
 		h.block[i] = -1
 		change := h.allocated[i] - level
 		level = h.allocated[i]
@@ -140,12 +134,12 @@ func (h *history) link(s *snapshot.Snapshot) {
 		case snapshot.Alloc:
 			id := int32(len(h.blocks))
 			h.blocks = append(h.blocks, block{addr: e.Addr, bytes: change, requested: e.Bytes, alloc: int32(i), free: int32(len(h.trace)),
-				stack: h.stack[i], stream: int32(e.Stream)})
+				stack: e.Stack, stream: int32(e.Stream)})
 			live[e.Addr], h.block[i] = id, id
 		case snapshot.FreeRequested:
 			if id, ok := live[e.Addr]; ok {
 				h.block[i] = id
-				h.blocks[id].free, h.blocks[id].freeStack = int32(i), h.stack[i]
+				h.blocks[id].free = int32(i)
 				if int(id) < h.earlier {
 					h.blocks[id].bytes = -change
 				}
@@ -179,9 +173,9 @@ func (h *history) earlierBlocks(s *snapshot.Snapshot) []block {
 			continue
 		}
 		for _, b := range g.Blocks {
-			if b.State == "active_allocated" && !seen[b.Addr] {
+			if b.State == alloc.ActiveAllocated && !seen[b.Addr] {
 				list = append(list, block{addr: b.Addr, bytes: b.Bytes, requested: b.RequestedBytes, alloc: before, free: int32(len(h.trace)),
-					stack: h.stacks.id(b.Frames), stream: int32(g.Stream)})
+					stack: b.Stack, stream: int32(g.Stream)})
 			}
 		}
 	}
@@ -200,4 +194,4 @@ func (h *history) aliveAt(entry int) []int32 {
 }
 
 // facts is what the stack of an entry says.
-func (h *history) facts(entry int) *stackFacts { return &h.stacks.facts[h.stack[entry]] }
+func (h *history) facts(entry int) *stackFacts { return &h.stacks.facts[h.trace[entry].Stack] }

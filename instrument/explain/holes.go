@@ -99,8 +99,10 @@ func free(list []segment) (bytes, largest int64) {
 
 // fragmentation finds memory that is reserved in pieces that nothing fits in.
 func (e *evidence) fragmentation() *Finding {
+	// What was ever allocated at once would have fitted in less: the rest is
+	// what placing it in blocks and segments has cost.
 	entry := e.high
-	u := e.usage(entry)
+	u := Usage{e.report.Peak.AllocatedBytes, e.report.PeakReserved.ReservedBytes}
 	idle := u.ReservedBytes - u.AllocatedBytes
 	if idle < u.ReservedBytes/6 || idle < 32<<20 {
 		return nil
@@ -119,12 +121,12 @@ func (e *evidence) fragmentation() *Finding {
 		}
 	}
 	f := &Finding{Kind: "fragmentation", Bytes: idle, rank: rankAvoidable}
-	f.Title = cat("When reserved memory peaks, ", share(idle, u.ReservedBytes), " of it, ", size(idle), ", is in holes between blocks.")
-	f.Evidence = append(f.Evidence, cat("reserved ", size(u.ReservedBytes), ", allocated ", size(u.AllocatedBytes), ", largest hole ", size(largest)))
+	f.Title = cat("Reserved memory peaks ", size(idle), " above allocated memory: ", share(idle, u.ReservedBytes), " of it is in holes between blocks.")
+	f.Reasons = append(f.Reasons, cat("at the peak of reserved memory ", size(u.ReservedBytes), " are reserved and ", size(e.report.PeakReserved.AllocatedBytes), " allocated; the largest hole is ", size(largest)))
 	if pinned > 0 {
 		f.Line = e.mainSite(pins)
-		f.Evidence = append(f.Evidence, cat(plural(pinned, "segment"), " with ", size(held), " free pinned by ", size(e.bytesOf(pins)), " in ", plural(len(pins), "block")))
-		f.Evidence = append(f.Evidence, e.lines(pins, 3)...)
+		f.Reasons = append(f.Reasons, cat(plural(pinned, "segment"), " with ", size(held), " free pinned by ", size(e.bytesOf(pins)), " in ", plural(len(pins), "block")))
+		f.Reasons = append(f.Reasons, e.lines(pins, 3)...)
 	}
 	f.Remedy = "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad batches to few lengths; make what lives long before what is short-lived."
 	return f
@@ -138,7 +140,7 @@ func (e *evidence) cacheHeld() *Finding {
 		return nil
 	}
 	return &Finding{Kind: "cache_held", Bytes: idle, rank: rankBackground,
-		Title:    cat(size(idle), " stay reserved when the history ends, with ", size(end.AllocatedBytes), " allocated."),
-		Evidence: []string{cat("reserved peaked at ", size(e.report.PeakReserved.ReservedBytes), ", ", size(end.ReservedBytes), " at the end")},
-		Remedy:   "It is the allocator's cache, ready for the next step; only if another process needs it, call torch.cuda.empty_cache()."}
+		Title:   cat(size(idle), " stay reserved when the history ends, with ", size(end.AllocatedBytes), " allocated."),
+		Reasons: []string{cat("reserved peaked at ", size(e.report.PeakReserved.ReservedBytes), ", ", size(end.ReservedBytes), " at the end")},
+		Remedy:  "It is the allocator's cache, ready for the next step; only if another process needs it, call torch.cuda.empty_cache()."}
 }

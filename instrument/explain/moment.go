@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // rounding is what blocks have beyond what was asked for: the allocator rounds
@@ -20,7 +22,7 @@ func (a *Analysis) Moment(entry int) Moment {
 	for _, id := range alive {
 		b := &a.h.blocks[id]
 		m.RequestedBytes += b.requested
-		m.ByCategory[b.category.String()] += b.requested
+		m.ByCategory[categoryName(b.category)] += b.requested
 		m.ByCategory[rounding] += b.bytes - b.requested
 	}
 	m.ByLine = a.top(a.group(alive, a.lineOf))
@@ -97,7 +99,7 @@ func (a *Analysis) group(blocks []int32, key func(*block) (nameID, bool)) []Grou
 	type sum struct {
 		Group
 		ops        map[nameID]int64
-		categories [NumCategories]int64
+		categories [numCategories]int64
 	}
 	type groupKey struct {
 		name     nameID
@@ -133,7 +135,7 @@ func (a *Analysis) group(blocks []int32, key func(*block) (nameID, bool)) []Grou
 		most = 0
 		for c, bytes := range s.categories {
 			if bytes > most {
-				most, s.Category = bytes, Category(c).String()
+				most, s.Category = bytes, categoryName(Category(c))
 			}
 		}
 		list = append(list, s.Group)
@@ -150,14 +152,14 @@ func (a *Analysis) top(list []Group) []Group {
 }
 
 func (a *Analysis) byStack(blocks []int32) []Group {
-	sums := map[int32]*Group{}
+	sums := map[snapshot.StackID]*Group{}
 	for _, id := range blocks {
 		b := &a.h.blocks[id]
 		g := sums[b.stack]
 		if g == nil {
 			line, backward := a.lineOf(b)
-			g = &Group{Line: a.h.stacks.names.text(line), Backward: backward, Op: a.h.stacks.names.text(a.opOf(b)), Category: b.category.String()}
-			for _, f := range a.h.stacks.lists[b.stack] {
+			g = &Group{Line: a.h.stacks.names.text(line), Backward: backward, Op: a.h.stacks.names.text(a.opOf(b)), Category: categoryName(b.category)}
+			for _, f := range a.snapshot.Frames(b.stack) {
 				g.Stack = append(g.Stack, lineText(f))
 			}
 			sums[b.stack] = g
@@ -244,7 +246,7 @@ func (a *Analysis) phaseReports() []Phase {
 
 // phaseCategories fills in what phases' peaks were, in one pass.
 func (a *Analysis) phaseCategories(list []Phase) {
-	var now [NumCategories]int64
+	var now [numCategories]int64
 	var rounded int64
 	count := func(b *block, sign int64) {
 		now[b.category] += sign * b.requested
@@ -257,7 +259,7 @@ func (a *Analysis) phaseCategories(list []Phase) {
 		p.Peak.ByCategory = map[string]int64{rounding: rounded}
 		for c, bytes := range now {
 			if bytes > 0 {
-				p.Peak.ByCategory[Category(c).String()] = bytes
+				p.Peak.ByCategory[categoryName(Category(c))] = bytes
 			}
 		}
 	}

@@ -115,8 +115,8 @@ func (e *evidence) failure() *Finding {
 	f := &Finding{Kind: "out_of_memory", Bytes: o.RequestedBytes, rank: rankFailure}
 	alive := e.h.aliveAt(o.Event - 1)
 	var most Category
-	for c := range NumCategories {
-		if o.ByCategory[Category(c).String()] > o.ByCategory[most.String()] {
+	for c := range numCategories {
+		if o.ByCategory[categoryName(Category(c))] > o.ByCategory[categoryName(most)] {
 			most = Category(c)
 		}
 	}
@@ -133,10 +133,10 @@ func (e *evidence) failure() *Finding {
 		limit = fmt.Sprintf("the device had %s free, so a cap on the process was in the way, between %s and %s", size(o.DeviceFreeBytes),
 			size(o.LimitBytes), size(o.LimitBytes+alloc.SegmentBytes(o.RequestedBytes)))
 	}
-	f.Evidence = append(f.Evidence, fmt.Sprintf("%s asked for at %s by %s; %s", size(o.RequestedBytes), o.Line, o.Op, limit))
-	f.Evidence = append(f.Evidence, fmt.Sprintf("reserved %s, allocated %s, %s unallocated with a largest hole of %s",
+	f.Reasons = append(f.Reasons, fmt.Sprintf("%s asked for at %s by %s; %s", size(o.RequestedBytes), o.Line, o.Op, limit))
+	f.Reasons = append(f.Reasons, fmt.Sprintf("reserved %s, allocated %s, %s unallocated with a largest hole of %s",
 		size(o.ReservedBytes), size(o.AllocatedBytes), size(o.UnallocatedBytes), size(o.LargestHoleBytes)))
-	f.Evidence = append(f.Evidence, e.lines(cause, 4)...)
+	f.Reasons = append(f.Reasons, e.lines(cause, 4)...)
 	passing := ""
 	for _, t := range o.Settings {
 		if t.Passes && passing == "" {
@@ -153,16 +153,16 @@ func (e *evidence) failure() *Finding {
 		f.Remedy = causes[most].remedy
 	}
 	if passing != "" {
-		f.Evidence = append(f.Evidence, "replayed with "+passing+" the allocation fits")
+		f.Reasons = append(f.Reasons, "replayed with "+passing+" the allocation fits")
 		f.Remedy = "Set PYTORCH_CUDA_ALLOC_CONF=" + passing + ", with which the replay gets past this point. " + f.Remedy
 	} else if len(o.Settings) > 0 && o.Settings[0].Error == "" {
-		f.Evidence = append(f.Evidence, "no allocator setting that was tried, replayed, gets past it")
+		f.Reasons = append(f.Reasons, "no allocator setting that was tried, replayed, gets past it")
 	}
 	return f
 }
 
 // causes say what fills memory, and what makes it less.
-var causes = [NumCategories]struct{ what, remedy string }{
+var causes = [numCategories]struct{ what, remedy string }{
 	Unknown:            {"memory of unknown purpose", "Record the history from the start, with stacks=\"python\" or \"all\"."},
 	Parameter:          {"parameters", "Load the model in bfloat16 or quantized, or shard it over cards."},
 	OptimizerState:     {"optimizer state", "Use an optimizer with less state (Adafactor, 8-bit Adam), LoRA, or shard it (FSDP, ZeRO)."},

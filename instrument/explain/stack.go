@@ -23,13 +23,34 @@ const (
 
 // stackFacts is what a stack says. Texts are ids of names.
 type stackFacts struct {
-	line, site, caller nameID // the user's innermost frame, that outside of any module, and the next one out
-	op                 nameID // what ran: an ATen operation, or the innermost Python function
-	node               nameID // the autograd node, 0 if none is shown
-	module             nameID // the module whose forward made it
-	hint               hint
-	marks              mark
-	python             bool // it has Python frames
+	line, site nameID // the user's innermost frame, and that outside of any module
+	op         nameID // what ran: an ATen operation, or the innermost Python function
+	node       nameID // the autograd node, 0 if none is shown
+	module     nameID // the module whose forward made it
+	hint       hint
+	marks      mark
+	python     bool // it has Python frames
+}
+
+// stackTable is what every stack of a snapshot says, by StackID.
+type stackTable struct {
+	facts []stackFacts
+	names names
+}
+
+// newStackTable reads every stack once, and every frame of them once.
+func newStackTable(s *snapshot.Snapshot) *stackTable {
+	t := &stackTable{facts: make([]stackFacts, s.Stacks())}
+	frames := make([]frameFacts, s.FrameCount())
+	for i := range frames {
+		frames[i] = frameOf(s.Frame(snapshot.FrameID(i)))
+	}
+	r := stackReader{snapshot: s, frames: frames, names: &t.names, lines: make([]nameID, len(frames))}
+	for id := range t.facts {
+		r.ids = s.StackFrames(snapshot.StackID(id))
+		t.facts[id] = r.read()
+	}
+	return t
 }
 
 type nameID int32
@@ -63,15 +84,34 @@ func (n *names) text(id nameID) string {
 	return n.list[id]
 }
 
-// stackOf reads one stack, innermost frame first.
-func stackOf(frames []snapshot.Frame, of func(i int) *frameFacts, n *names) stackFacts {
+// stackReader reads one stack after another.
+type stackReader struct {
+	snapshot *snapshot.Snapshot
+	frames   []frameFacts // by FrameID
+	lines    []nameID     // of lineText by FrameID, 0 where it was not needed yet
+	names    *names
+	ids      []snapshot.FrameID // of the stack, innermost first
+}
+
+func (r *stackReader) facts(i int) *frameFacts { return &r.frames[r.ids[i]] }
+
+func (r *stackReader) frame(i int) snapshot.Frame { return r.snapshot.Frame(r.ids[i]) }
+
+func (r *stackReader) line(i int) nameID {
+	id := r.ids[i]
+	if r.lines[id] == 0 {
+		r.lines[id] = r.names.id(lineText(r.frame(i)))
+	}
+	return r.lines[id]
+}
+
+func (r *stackReader) read() stackFacts {
 	var s stackFacts
 	outerModule := -1
-	var all mark
 	thread := -1 // the outermost Python frame
-	for i := range frames {
-		f := of(i)
-		all |= f.marks
+	for i := range r.ids {
+		f := r.facts(i)
+		s.marks |= f.marks
 		if f.origin != native {
 			s.python = true
 			thread = i
@@ -83,79 +123,56 @@ func stackOf(frames []snapshot.Frame, of func(i int) *frameFacts, n *names) stac
 			s.hint = hintOfMark(f.marks)
 		}
 		if s.node == 0 && f.node != "" {
-			s.node = n.id(f.node)
+			s.node = r.names.id(f.node)
 		}
 	}
-	s.marks = all
 	switch {
-	case len(frames) == 0:
+	case len(r.ids) == 0:
 		return s
-	case all&markRecompute != 0, thread >= 0 && of(thread).marks&markFunction != 0:
+	case s.marks&markRecompute != 0, thread >= 0 && r.facts(thread).marks&markFunction != 0:
 		s.hint = hintBackward
-	case s.hint == hintNone && all&markBuild != 0:
+	case s.hint == hintNone && s.marks&markBuild != 0:
 		s.hint = hintBuild
 	case s.hint == hintNone:
 		s.hint = hintOther
 	}
-	s.userLines(frames, of, n, outerModule)
-	s.op = n.id(operation(frames, of))
-	s.module = n.id(moduleOf(frames, of))
+	r.userLines(&s, outerModule)
+	s.op = r.names.id(r.operation())
+	s.module = r.names.id(r.module())
 	return s
 }
 
-func hintOfMark(m mark) hint {
-	switch {
-	case m&markZero != 0:
-		return hintZero
-	case m&markBackward != 0:
-		return hintBackward
-	case m&markOptimizer != 0:
-		return hintOptimizer
-	case m&markModule != 0:
-		return hintForward
-	}
-	return hintNone
-}
-
-func (s *stackFacts) userLines(frames []snapshot.Frame, of func(i int) *frameFacts, n *names, outerModule int) {
+// userLines finds the program's own frames.
+func (r *stackReader) userLines(s *stackFacts, outerModule int) {
 	fallback := -1 // the outermost frame of a package, where the program has none of its own
-	for i := range frames {
-		switch of(i).origin {
+	for i := range r.ids {
+		switch r.facts(i).origin {
 		case user:
-			text := n.id(lineText(frames[i]))
+			text := r.line(i)
 			if s.line == 0 {
 				s.line = text
 			}
-			switch {
-			case i < outerModule:
-			case s.site == 0:
+			if i > outerModule && s.site == 0 {
 				s.site = text
-			case s.caller == 0:
-				s.caller = text
 			}
 		case library, torchCode:
 			fallback = i
 		}
 	}
 	if s.line == 0 && fallback >= 0 {
-		s.line = n.id(lineText(frames[fallback]))
+		s.line = r.line(fallback)
 	}
 	if s.site == 0 {
 		s.site = s.line
 	}
 }
 
-// lineText is a frame as a person writes it.
-func lineText(f snapshot.Frame) string {
-	return fmt.Sprintf("%s:%d %s", strings.ReplaceAll(f.Filename, `\`, "/"), f.Line, f.Name)
-}
-
 // operation names what a stack ran: the innermost ATen operation that does
 // more than make room, else the innermost Python function.
-func operation(frames []snapshot.Frame, of func(i int) *frameFacts) string {
+func (r *stackReader) operation() string {
 	room := ""
-	for i := range frames {
-		switch op := of(i).op; {
+	for i := range r.ids {
+		switch op := r.facts(i).op; {
 		case op == "":
 		case !allocating[op]:
 			return "aten::" + op
@@ -163,17 +180,16 @@ func operation(frames []snapshot.Frame, of func(i int) *frameFacts) string {
 			room = "aten::" + op
 		}
 	}
-	for i, f := range frames {
-		switch of(i).origin {
-		case native, interpreter:
-			continue
-		case modulePath:
-			if f.Filename == "operation" {
-				return f.Name
-			}
+	for i := range r.ids {
+		o := r.facts(i).origin
+		if o == native || o == interpreter {
 			continue
 		}
-		if strings.HasSuffix(f.Filename, "torch/utils/_device.py") {
+		f := r.frame(i)
+		switch {
+		case o == modulePath && f.Filename == "operation":
+			return f.Name
+		case o == modulePath, strings.HasSuffix(f.Filename, "torch/utils/_device.py"):
 			continue
 		}
 		return fmt.Sprintf("%s (%s:%d)", f.Name, path.Base(strings.ReplaceAll(f.Filename, `\`, "/")), f.Line)
@@ -181,16 +197,17 @@ func operation(frames []snapshot.Frame, of func(i int) *frameFacts) string {
 	return room
 }
 
-// moduleOf names the module whose forward made a block: its class where the
+// module names the module whose forward made a block: its class where the
 // frame says so (Class.forward), else the file and line.
-func moduleOf(frames []snapshot.Frame, of func(i int) *frameFacts) string {
-	for i, f := range frames {
-		o := of(i).origin
-		if o == modulePath && f.Filename == "module" {
-			return f.Name
-		}
+func (r *stackReader) module() string {
+	for i := range r.ids {
+		o := r.facts(i).origin
 		if o == native || o == interpreter {
 			continue
+		}
+		f := r.frame(i)
+		if o == modulePath && f.Filename == "module" {
+			return f.Name
 		}
 		class, method, dotted := cutLast(f.Name, ".")
 		if !dotted {
@@ -209,6 +226,25 @@ func moduleOf(frames []snapshot.Frame, of func(i int) *frameFacts) string {
 		return fmt.Sprintf("%s.py:%d", file, f.Line)
 	}
 	return ""
+}
+
+func hintOfMark(m mark) hint {
+	switch {
+	case m&markZero != 0:
+		return hintZero
+	case m&markBackward != 0:
+		return hintBackward
+	case m&markOptimizer != 0:
+		return hintOptimizer
+	case m&markModule != 0:
+		return hintForward
+	}
+	return hintNone
+}
+
+// lineText is a frame as a person writes it.
+func lineText(f snapshot.Frame) string {
+	return fmt.Sprintf("%s:%d %s", strings.ReplaceAll(f.Filename, `\`, "/"), f.Line, f.Name)
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

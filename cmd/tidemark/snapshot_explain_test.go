@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// recordedSnapshot is a real recording by its name.
+func recordedSnapshot(name string) string {
+	return filepath.Join("..", "..", "instrument", "explain", "testdata", name+".pickle.gz")
+}
+
+// The answer comes before any table, the short form is the same as the long
+// one, and JSON has the shared names.
+func TestSnapshotExplain(t *testing.T) {
+	file := recordedSnapshot("bert_amp")
+	code, out, stderr := tidemark(t, "snapshot", file)
+	if code != 0 {
+		t.Fatalf("status %d: %s", code, stderr)
+	}
+	if !strings.HasPrefix(out, "Allocated memory peaks at 1.067 GiB") {
+		t.Errorf("it begins with %.100q", out)
+	}
+	for _, line := range strings.Split(out, "\n") {
+		if n := len([]rune(line)); n > 100 {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+	if _, long, _ := tidemark(t, "snapshot", "explain", file); long != out {
+		t.Error("snapshot explain FILE and snapshot FILE differ")
+	}
+	code, out, _ = tidemark(t, "snapshot", file, "--json", "--top", "3")
+	if code != 0 {
+		t.Fatal(code)
+	}
+	var v map[string]any
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"file", "device", "peak", "peak_reserved", "before", "phases", "steps", "findings", "oom"} {
+		if _, ok := v[name]; !ok {
+			t.Errorf("no %s in the JSON", name)
+		}
+	}
+	peak := v["peak"].(map[string]any)
+	if lines := peak["by_line"].([]any); len(lines) != 3 || peak["allocated_bytes"] != 1145438720.0 {
+		t.Errorf("peak %v", peak)
+	}
+}
+
+func TestSnapshotExplainMistakes(t *testing.T) {
+	file := recordedSnapshot("bert_amp")
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--from", "-1"}, "--from -1"},
+		{[]string{"--from", "2", "--to", "1"}, "--to must be after --from"},
+		{[]string{"--from", "1000"}, "it lasts"},
+		{[]string{"--device", "5"}, "no device 5"},
+		{[]string{"--top", "-1"}, "--top -1"},
+	} {
+		code, _, stderr := tidemark(t, append([]string{"snapshot", "explain", file}, test.args...)...)
+		if code != 1 || !strings.Contains(stderr, test.says) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v: status %d, %q", test.args, code, stderr)
+		}
+	}
+}

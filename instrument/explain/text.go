@@ -1,0 +1,227 @@
+package explain
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+)
+
+const (
+	textWidth = 100 // columns
+	textTop   = 10  // rows of a table
+)
+
+// WriteText writes the report for a terminal: the answer, then tables.
+func (r *Report) WriteText(w io.Writer, exact bool) error {
+	t := &text{w: bufio.NewWriter(w), exact: exact}
+	for _, s := range r.Answer {
+		t.paragraph(s, "")
+	}
+	t.findings(r.Findings)
+	t.moment("Peak of allocated memory", &r.Peak, true)
+	t.moment("Peak of reserved memory", &r.PeakReserved, false)
+	t.oom(r.OOM)
+	t.phases(r)
+	for _, n := range r.Notes {
+		t.paragraph(n, "Note: ")
+	}
+	return t.w.Flush()
+}
+
+type text struct {
+	w     *bufio.Writer
+	exact bool
+}
+
+func (t *text) bytes(n int64) string { return report.Bytes(n, t.exact) }
+
+// paragraph writes a text in lines of at most textWidth columns.
+func (t *text) paragraph(s, first string) {
+	line := first
+	indent := strings.Repeat(" ", utf8.RuneCountInString(first))
+	for i, word := range strings.Fields(report.Quote(s)) {
+		switch {
+		case i == 0:
+			line += word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > textWidth:
+			fmt.Fprintln(t.w, line)
+			line = indent + word
+		default:
+			line += " " + word
+		}
+	}
+	fmt.Fprintln(t.w, line)
+}
+
+func (t *text) heading(format string, args ...any) {
+	fmt.Fprintf(t.w, "\n"+format+"\n", args...)
+}
+
+// rows writes rows whose last cell is cut to what is left of the width; all
+// cells before it are flush right.
+func (t *text) rows(rows [][]string) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row[:len(row)-1] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row[:len(row)-1] {
+			line += "  " + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + cell
+		}
+		last := []rune(report.Quote(row[len(row)-1]))
+		if room := max(textWidth-utf8.RuneCountInString(line)-2, 20); len(last) > room {
+			last = append(last[:room-1:room-1], '…')
+		}
+		fmt.Fprintln(t.w, line+"  "+string(last))
+	}
+}
+
+// cutLeft leaves the end of a text, of n characters: of a path, it tells most.
+func cutLeft(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return "…" + string(r[len(r)-n+1:])
+}
+
+func (t *text) findings(list []Finding) {
+	if len(list) == 0 {
+		return
+	}
+	t.heading("Findings, most important first")
+	for i, f := range list {
+		t.paragraph(fmt.Sprintf("%s (%s)", f.Title, t.bytes(f.Bytes)), fmt.Sprintf("%3d. ", i+1))
+		for _, reason := range f.Reasons {
+			t.paragraph(reason, "     - ")
+		}
+		t.paragraph(f.Remedy, "     > ")
+	}
+}
+
+func (t *text) moment(title string, m *Moment, tables bool) {
+	when := fmt.Sprintf("after entry %d, %.6f s", m.Event, m.Time)
+	if m.Event < 0 {
+		when = "before the history"
+	}
+	t.heading("%s: %s, %s", title, when, describePhase(m.Phase, m.Step))
+	t.rows([][]string{{t.bytes(m.AllocatedBytes), fmt.Sprintf("allocated in %s, asked for: %s", plural(m.Blocks, "block"), t.bytes(m.RequestedBytes))},
+		{t.bytes(m.ReservedBytes), "reserved"}})
+	if !tables {
+		return
+	}
+	t.heading("by category (inferred, as asked for)")
+	var rows [][]string
+	for _, c := range instrument.Categories() {
+		if n := m.ByCategory[categoryName(c)]; n > 0 {
+			rows = append(rows, []string{t.bytes(n), share(n, m.AllocatedBytes), strings.ReplaceAll(categoryName(c), "_", " ")})
+		}
+	}
+	if n := m.ByCategory[rounding]; n > 0 {
+		rows = append(rows, []string{t.bytes(n), share(n, m.AllocatedBytes), "rounding of blocks"})
+	}
+	t.rows(rows)
+	t.groups("by line", m.ByLine, m.AllocatedBytes)
+	t.groups("by operation", m.ByOperation, m.AllocatedBytes)
+	t.groups("by module", m.ByModule, m.AllocatedBytes)
+}
+
+func describePhase(phase string, step *int) string {
+	if step == nil {
+		return "phase " + phase
+	}
+	return fmt.Sprintf("%s of step %d", phase, *step)
+}
+
+func (t *text) groups(title string, list []Group, whole int64) {
+	if len(list) == 0 {
+		return
+	}
+	t.heading("%s", title)
+	var rows [][]string
+	for _, g := range list[:min(len(list), textTop)] {
+		line := cutLeft(report.Quote(g.Line), textWidth/2)
+		if g.Backward {
+			line += " (its backward pass)"
+		}
+		if g.Op != g.Line {
+			line += ": mostly " + g.Op
+		}
+		rows = append(rows, []string{t.bytes(g.Bytes), share(g.Bytes, whole), plural(g.Blocks, "block"), line})
+	}
+	t.rows(rows)
+	if n := len(list) - textTop; n > 0 {
+		fmt.Fprintf(t.w, "  … and %d more\n", n)
+	}
+}
+
+func (t *text) oom(o *OutOfMemory) {
+	if o == nil {
+		return
+	}
+	t.heading("Out of memory: entry %d, %.6f s", o.Event, o.Time)
+	what := "the device's memory, by what it had free"
+	if o.Limit == "cap" {
+		what = "at least, a cap on the process: the device had more free"
+	}
+	t.rows([][]string{
+		{t.bytes(o.RequestedBytes), "asked for at " + o.Line + ", " + o.Op},
+		{t.bytes(o.AllocatedBytes), "allocated"}, {t.bytes(o.ReservedBytes), "reserved"},
+		{t.bytes(o.UnallocatedBytes), "reserved and not allocated; largest hole " + t.bytes(o.LargestHoleBytes)},
+		{t.bytes(o.DeviceFreeBytes), "free on the device"},
+		{t.bytes(o.LimitBytes), "limit: " + what}})
+	t.heading("replayed under other settings")
+	var rows [][]string
+	for _, s := range o.Settings {
+		result := "runs out as well"
+		switch {
+		case s.Error != "":
+			result = s.Error
+		case s.Passes:
+			result = "gets past it"
+		}
+		rows = append(rows, []string{s.Settings, result})
+	}
+	t.rows(rows)
+	t.groups("alive then, by line", o.ByLine, o.AllocatedBytes)
+}
+
+// phases writes the phases of the steps around the peak.
+func (t *text) phases(r *Report) {
+	if len(r.Phases) == 0 {
+		return
+	}
+	t.heading("Phases (inferred): allocated at start, peak, end")
+	var rows [][]string
+	left := 0
+	for _, p := range r.Phases {
+		near := p.Step == nil || r.Peak.Step == nil && *p.Step < 2 || r.Peak.Step != nil && (*p.Step == *r.Peak.Step || *p.Step == 0)
+		if !near || len(rows) >= 2*textTop {
+			left++
+			continue
+		}
+		name := p.Phase
+		if p.Step != nil {
+			name = fmt.Sprintf("%s, step %d", p.Phase, *p.Step)
+		}
+		if p.Peak.Event == r.Peak.Event {
+			name += "  <- the peak"
+		}
+		rows = append(rows, []string{t.bytes(p.Start.AllocatedBytes), t.bytes(p.Peak.AllocatedBytes), t.bytes(p.End.AllocatedBytes), name})
+	}
+	t.rows(rows)
+	if left > 0 {
+		fmt.Fprintf(t.w, "  … and %d more\n", left)
+	}
+}
