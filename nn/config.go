@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 	"slices"
@@ -96,18 +95,19 @@ func New(c Config) (Module, error) {
 	if kind == "" {
 		return nil, fmt.Errorf("model_type is missing: it is one of %s", strings.Join(families, ", "))
 	}
+	if slices.Contains(families, kind) {
+		r.checkKeys(kind)
+	}
 	var m Module
 	switch kind {
 	case "mlp":
-		r.only("dims")
 		if dims := r.dims(); r.err == nil {
 			m = NewMLP(dims)
 		}
 	case "gpt":
-		r.only("vocab_size", "n_ctx", "n_layer", "n_embd", "n_head", "dropout")
 		g := GPTConfig{
 			Vocabulary: r.size("vocab_size"), Context: r.size("n_ctx"), Layers: r.depth("n_layer"),
-			Width: r.size("n_embd"), Heads: r.size("n_head"), Dropout: r.probability("dropout"),
+			Width: r.size("n_embd"), Heads: r.size("n_head"), Dropout: r.probability("dropout", 0),
 		}
 		r.divides("n_head", g.Heads, "n_embd", g.Width)
 		if r.err == nil {
@@ -142,16 +142,6 @@ type reader struct {
 func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(format, args...)
-	}
-}
-
-// only refuses keys that a config of ours does not have, which are mistyped
-// ones. Hugging Face's configs carry many that say nothing about the model.
-func (r *reader) only(keys ...string) {
-	for _, k := range slices.Sorted(maps.Keys(r.values)) {
-		if k != "model_type" && !slices.Contains(keys, k) {
-			r.fail("%s is not known: there is %s", k, strings.Join(keys, ", "))
-		}
 	}
 }
 
@@ -224,20 +214,21 @@ func (r *reader) number(key string, def float64) float64 {
 	return def
 }
 
-func (r *reader) probability(key string) float64 {
+func (r *reader) probability(key string, def float64) float64 {
 	switch v := r.values[key].(type) {
 	case nil:
-		return 0
+		return def
 	case float64:
 		if v >= 0 && v < 1 {
 			return v
 		}
-	}
-	if v, ok := r.values[key].(int); ok && v == 0 {
-		return 0
+	case int:
+		if v == 0 {
+			return 0
+		}
 	}
 	r.fail("%s is %v: it must be from 0 up to, but not including, 1", key, r.values[key])
-	return 0
+	return def
 }
 
 func (r *reader) text(key, def string) string {
@@ -297,107 +288,4 @@ func (r *reader) dims() []int {
 		return nil
 	}
 	return dims
-}
-
-func (r *reader) gpt2() GPT2Config {
-	g := GPT2Config{
-		Vocabulary: r.size("vocab_size"), Width: r.size("n_embd"), Layers: r.depth("n_layer"), Heads: r.size("n_head"),
-		Epsilon: r.number("layer_norm_epsilon", 1e-5), Tied: r.flag("tie_word_embeddings", true),
-		InitRange:        r.number("initializer_range", 0.02),
-		EmbeddingDropout: r.probability("embd_pdrop"), ResidualDropout: r.probability("resid_pdrop"),
-	}
-	if r.flag("scale_attn_by_inverse_layer_idx", false) {
-		r.fail("scale_attn_by_inverse_layer_idx is true: only attention scaled by the head's width is supported")
-	}
-	if !r.flag("scale_attn_weights", true) {
-		r.fail("scale_attn_weights is false: only attention scaled by the head's width is supported")
-	}
-	if r.flag("add_cross_attention", false) {
-		r.fail("add_cross_attention is true: there is no encoder to attend to")
-	}
-	if r.values["n_positions"] != nil {
-		g.Context = r.size("n_positions")
-	} else {
-		g.Context = r.size("n_ctx")
-	}
-	g.Inner = r.sizeOr("n_inner", 4*g.Width)
-	g.Activation = r.activation(r.text("activation_function", "gelu_new"))
-	r.divides("n_head", g.Heads, "n_embd", g.Width)
-	return g
-}
-
-// activation maps the names of transformers to ours.
-func (r *reader) activation(name string) string {
-	known := map[string]string{"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu_erf",
-		"relu": "relu", "silu": "silu", "swish": "silu", "tanh": "tanh"}
-	f, ok := known[name]
-	if !ok {
-		r.fail("activation %q is not known: gelu_new, gelu_pytorch_tanh, gelu, relu, silu or tanh", name)
-	}
-	return f
-}
-
-func (r *reader) llama(kind string) LlamaConfig {
-	l := LlamaConfig{
-		Family: "Llama", Vocabulary: r.size("vocab_size"), Width: r.size("hidden_size"),
-		Inner: r.size("intermediate_size"), Layers: r.depth("num_hidden_layers"), Heads: r.size("num_attention_heads"),
-		Context: r.sizeOr("max_position_embeddings", 32768),
-		Epsilon: r.number("rms_norm_eps", 1e-6), Tied: r.flag("tie_word_embeddings", false),
-		InitRange: r.number("initializer_range", 0.02), RopeTheta: r.ropeTheta(),
-	}
-	l.KVHeads = r.sizeOr("num_key_value_heads", l.Heads)
-	if kind == "qwen2" {
-		l.Family = "Qwen2"
-		l.QKVBias = true
-	} else {
-		l.QKVBias = r.flag("attention_bias", false)
-		l.OutputBias = l.QKVBias
-		l.MLPBias = r.flag("mlp_bias", false)
-	}
-	if r.values["head_dim"] != nil {
-		l.HeadDim = r.size("head_dim")
-	} else {
-		r.divides("num_attention_heads", l.Heads, "hidden_size", l.Width)
-		l.HeadDim = l.Width / l.Heads
-	}
-	r.divides("num_key_value_heads", l.KVHeads, "num_attention_heads", l.Heads)
-	if r.err == nil && l.HeadDim%2 != 0 {
-		r.fail("head dimension %d is odd: rotary embedding rotates halves", l.HeadDim)
-	}
-	if act := r.text("hidden_act", "silu"); act != "silu" {
-		r.fail("hidden_act %q is not supported: only silu is", act)
-	}
-	if r.flag("use_sliding_window", false) {
-		r.fail("use_sliding_window is true: sliding-window attention is not supported")
-	}
-	return l
-}
-
-// ropeTheta is the base of the rotary frequencies: rope_theta, or in newer
-// files rope_parameters.rope_theta. Scaled variants are refused: they would
-// compute something else.
-func (r *reader) ropeTheta() float64 {
-	for _, key := range []string{"rope_parameters", "rope_scaling"} {
-		m, ok := r.values[key].(map[string]any)
-		if !ok {
-			continue
-		}
-		kind, _ := m["rope_type"].(string)
-		if kind == "" {
-			kind, _ = m["type"].(string)
-		}
-		if kind != "" && kind != "default" {
-			r.fail("%s has type %q: only default is supported", key, kind)
-			return 10000
-		}
-		if _, ok := m["rope_theta"]; ok {
-			inner := reader{values: m}
-			theta := inner.number("rope_theta", 10000)
-			if inner.err != nil {
-				r.fail("%s: %v", key, inner.err)
-			}
-			return theta
-		}
-	}
-	return r.number("rope_theta", 10000)
 }

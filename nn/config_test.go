@@ -57,7 +57,7 @@ func TestBadConfigs(t *testing.T) {
 		`{"model_type":"mlp","dims":[3,"a"]}`:                 "dims has a",
 		`{"model_type":"mlp","dims":[2000000000,2000000000]}`: "too large",
 		`{"model_type":"qwen2","vocab_size":9,"hidden_size":16,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":3}`:               "num_key_value_heads 3 does not divide num_attention_heads 4",
-		`{"model_type":"llama","vocab_size":9,"hidden_size":16,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4,"rope_scaling":{"rope_type":"llama3"}}`: "only default is supported",
+		`{"model_type":"llama","vocab_size":9,"hidden_size":16,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4,"rope_scaling":{"rope_type":"llama3"}}`: "rope_scaling: factor is missing",
 		`{"model_type":"llama","vocab_size":9,"hidden_size":12,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4}`:                                       "head dimension 3 is odd",
 	} {
 		_, err := nn.ParseConfig([]byte(config))

@@ -39,19 +39,27 @@ func (b *Builder) autocast(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // EndForward says that the forward pass ends with a node: what autocast has
 // converted is dropped then and, when the model computed the loss itself, what
-// the model's function held.
+// the model's function held, its cache among it.
 func (b *Builder) EndForward(last *gorgonia.Node, ownLoss bool) {
 	for _, c := range b.casts {
 		b.KeepUntil(last, c)
 	}
 	if ownLoss {
 		b.KeepUntil(last, b.inner...)
+		b.KeepUntil(last, b.cached...)
 	}
 }
 
-// KeepCache has the model keep keys and values, as transformers' models do
-// when they are called without labels. It is called before the model is.
+// KeepCache has the model keep keys and values, as transformers' models do whose
+// config has use_cache: until the variable of its outputs is gone. It is called
+// before the model is.
 func (b *Builder) KeepCache() { b.caching = true }
+
+// Caches reports whether a model keeps keys and values as it is called.
+func Caches(m Module) bool {
+	l, ok := m.(*causalLM)
+	return ok && l.cache
+}
 
 // linear is a Linear or Conv1D of either composition.
 func (b *Builder) linear(x, w, bias *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
@@ -115,7 +123,8 @@ func (b *Builder) lookForPacked(positions, ids *gorgonia.Node) error {
 }
 
 // attentionPacked is causal attention on packed queries, keys and values.
-func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+// dropout is the probability for its weights.
+func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int, dropout float64) (*gorgonia.Node, error) {
 	if !b.eager() {
 		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
 	}
@@ -277,6 +286,3 @@ func TiedHead(m Module) []int {
 	}
 	return l.head.Weight.Shape
 }
-
-// Has reports whether the config has a value for a key.
-func (c Config) Has(key string) bool { return c.values[key] != nil }

@@ -162,6 +162,7 @@ func (k *gptBlock) Members(m *Members) {
 	m.Module("attn_drop", k.attnDrop)
 	m.Module("ln2", k.ln2)
 	m.Module("fc", k.fc)
+	m.Module("gelu", k.gelu)
 	m.Module("fc2", k.fc2)
 	m.Module("mlp_drop", k.mlpDrop)
 }
@@ -176,7 +177,7 @@ func (k *gptBlock) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	h := c.call("ln1", k.ln1, x)
 	h = c.call("qkv", k.qkv, h)
 	c.hold(h)
-	h = c.apply(func() (*gorgonia.Node, error) { return b.attentionPacked(h, k.heads) })
+	h = c.apply(func() (*gorgonia.Node, error) { return b.attentionPacked(h, k.heads, 0) })
 	c.hold(h)
 	h = c.call("proj", k.proj, h)
 	h = c.call("attn_drop", k.attnDrop, h)

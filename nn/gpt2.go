@@ -11,12 +11,16 @@ import (
 type GPT2Config struct {
 	Vocabulary, Context, Layers, Width, Heads, Inner int
 	Epsilon                                          float64
-	Activation                                       string
-	Tied                                             bool
-	InitRange                                        float64
-	// EmbeddingDropout and ResidualDropout are probabilities. Dropout of the
-	// attention's probabilities is not supported.
-	EmbeddingDropout, ResidualDropout float64
+	// Activation is the function of the MLPs, ActivationModule the type of its
+	// module in transformers.
+	Activation, ActivationModule string
+	Tied                         bool
+	InitRange                    float64
+	// EmbeddingDropout, ResidualDropout and AttentionDropout are probabilities.
+	// The last, of the attention's weights, is for the eager composition's memory.
+	EmbeddingDropout, ResidualDropout, AttentionDropout float64
+	// Cache says that the model keeps keys and values as it is called.
+	Cache bool
 }
 
 // NewGPT2 makes transformers' GPT2LMHeadModel.
@@ -37,7 +41,7 @@ func NewGPT2(c GPT2Config) Module {
 		head.Weight = m.wte.Weight
 	}
 	return &causalLM{name: "GPT2LMHeadModel", inner: "transformer", model: m, head: head,
-		vocabulary: c.Vocabulary, context: c.Context}
+		vocabulary: c.Vocabulary, context: c.Context, cache: c.Cache}
 }
 
 // gpt2Model is transformers' GPT2Model.
@@ -97,10 +101,10 @@ func newGPT2Block(c GPT2Config) *gpt2Block {
 		ln1: NewLayerNorm(c.Width, c.Epsilon),
 		attn: &gpt2Attention{heads: c.Heads,
 			attn: newConv1D(c.Width, 3*c.Width, c.InitRange), proj: newConv1D(c.Width, c.Width, residual),
-			drop: &Dropout{c.ResidualDropout}},
+			attnDrop: &Dropout{c.AttentionDropout}, drop: &Dropout{c.ResidualDropout}},
 		ln2: NewLayerNorm(c.Width, c.Epsilon),
 		mlp: &gpt2MLP{fc: newConv1D(c.Width, c.Inner, c.InitRange), proj: newConv1D(c.Inner, c.Width, residual),
-			act: &Activation{Function: c.Activation, Name: "NewGELUActivation"}, drop: &Dropout{c.ResidualDropout}},
+			act: &Activation{Function: c.Activation, Name: c.ActivationModule}, drop: &Dropout{c.ResidualDropout}},
 	}
 }
 
@@ -134,6 +138,7 @@ func (k *gpt2Block) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 type gpt2Attention struct {
 	heads      int
 	attn, proj *Conv1D
+	attnDrop   *Dropout // not called: its probability goes to the operation
 	drop       *Dropout
 }
 
@@ -142,6 +147,7 @@ func (a *gpt2Attention) Type() string { return "GPT2Attention" }
 func (a *gpt2Attention) Members(m *Members) {
 	m.Module("c_attn", a.attn)
 	m.Module("c_proj", a.proj)
+	m.Module("attn_dropout", a.attnDrop)
 	m.Module("resid_dropout", a.drop)
 }
 
@@ -152,7 +158,7 @@ func (a *gpt2Attention) Forward(b *Builder, in ...*gorgonia.Node) (Output, error
 	}
 	c := chain{b: b}
 	h := c.call("c_attn", a.attn, x)
-	h = c.apply(func() (*gorgonia.Node, error) { return b.attentionPacked(h, a.heads) })
+	h = c.apply(func() (*gorgonia.Node, error) { return b.attentionPacked(h, a.heads, a.attnDrop.P) })
 	h = c.call("c_proj", a.proj, h)
 	h = c.call("resid_dropout", a.drop, h)
 	return Tuple(h), c.err

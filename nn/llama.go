@@ -16,9 +16,18 @@ type LlamaConfig struct {
 	Width, Inner, Heads, KVHeads int
 	HeadDim                      int
 	Epsilon, RopeTheta           float64
+	// RopeType is the kind of scaling of the rotary frequencies, "default" for
+	// none. Only that one computes; no other changes the size of anything.
+	RopeType                     string
 	Tied                         bool
 	QKVBias, OutputBias, MLPBias bool
 	InitRange                    float64
+	ActivationModule             string // the type of the MLPs' activation
+	// AttentionDropout is the probability for the attention's weights, for the
+	// eager composition's memory.
+	AttentionDropout float64
+	// Cache says that the model keeps keys and values as it is called.
+	Cache bool
 }
 
 // NewLlama makes transformers' LlamaForCausalLM or Qwen2ForCausalLM.
@@ -38,7 +47,7 @@ func NewLlama(c LlamaConfig) Module {
 		head.Weight = m.embed.Weight
 	}
 	return &causalLM{name: c.Family + "ForCausalLM", inner: "model", model: m, head: head,
-		vocabulary: c.Vocabulary, context: c.Context}
+		vocabulary: c.Vocabulary, context: c.Context, cache: c.Cache}
 }
 
 func llamaNorm(c LlamaConfig) *RMSNorm {
@@ -54,6 +63,7 @@ type causalLM struct {
 	head        *Linear
 	vocabulary  int
 	context     int
+	cache       bool // keys and values are kept
 }
 
 func (l *causalLM) Type() string { return l.name }
@@ -195,7 +205,7 @@ func newLlamaLayer(c LlamaConfig) *llamaLayer {
 			gate: normalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
 			up:   normalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
 			down: normalLinear(c.Inner, c.Width, c.MLPBias, c.InitRange),
-			act:  &Activation{Function: "swiglu", Name: "SiLUActivation"}},
+			act:  &Activation{Function: "swiglu", Name: c.ActivationModule}},
 		in:   llamaNorm(c),
 		post: llamaNorm(c),
 	}

@@ -132,13 +132,70 @@ func divisor(n, most int) int {
 	return best
 }
 
-// WithoutDropout returns the config with every dropout's probability 0.
-func WithoutDropout(c Config) Config {
-	switch c.Type() {
-	case "gpt":
-		return c.With(map[string]any{"dropout": 0})
-	case "gpt2":
-		return c.With(map[string]any{"embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0})
+// dropouts are the keys of a family's probabilities of dropout. That of the
+// attention's weights alone does not make a model one with dropout.
+var dropouts = map[string][]string{
+	"gpt":   {"dropout"},
+	"gpt2":  {"embd_pdrop", "resid_pdrop", attentionDropout["gpt2"]},
+	"llama": {attentionDropout["llama"]},
+	"qwen2": {attentionDropout["qwen2"]},
+}
+
+// attentionDropout is the key of the probability for the attention's weights.
+var attentionDropout = map[string]string{"gpt2": "attn_pdrop", "llama": "attention_dropout", "qwen2": "attention_dropout"}
+
+// WithDropout returns the config with every dropout's probability p, from 0 up
+// to, but not including, 1.
+func WithDropout(c Config, p float64) (Config, error) {
+	if !(p >= 0 && p < 1) {
+		return c, fmt.Errorf("%v: it must be from 0 up to, but not including, 1", p)
 	}
-	return c
+	kind := c.Type()
+	keys := dropouts[kind]
+	if p > 0 && (len(keys) == 0 || len(keys) == 1 && keys[0] == attentionDropout[kind]) {
+		return c, fmt.Errorf("%v: a model of type %s has no dropout", p, kind)
+	}
+	changes := make(map[string]any)
+	for _, k := range keys {
+		changes[k] = p
+	}
+	return c.With(changes), nil
+}
+
+// NotTrained lists what a config asks for that predictions have and trainings
+// leave out: dropout of the attention's weights. Each is a key with its value.
+func NotTrained(c Config) []string {
+	m, err := New(c)
+	if err != nil {
+		return nil
+	}
+	p := 0.0
+	Walk(m, func(_ string, m Module) {
+		switch a := m.(type) {
+		case *gpt2Attention:
+			p = a.attnDrop.P
+		case *llamaAttention:
+			p = a.config.AttentionDropout
+		}
+	})
+	if p == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s %v", attentionDropout[c.Type()], p)}
+}
+
+// CheckTrainable finds what a config asks for that changes no size, so that
+// predictions take it, but values that are not computed: scaled rotary
+// positions.
+func CheckTrainable(c Config) error {
+	m, err := New(c)
+	if err != nil {
+		return err
+	}
+	Walk(m, func(_ string, m Module) {
+		if r, ok := m.(*rotaryEmbedding); ok && r.config.RopeType != defaultRope {
+			err = fmt.Errorf("%s config: rotary positions of type %q are not computed, only their memory is known: train one of type %q", c.Type(), r.config.RopeType, defaultRope)
+		}
+	})
+	return err
 }

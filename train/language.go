@@ -80,7 +80,7 @@ func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 		y = b.Input("targets", targets)
 		g.Specs = append(g.Specs, targets)
 	}
-	if o := b.Options(); o.Composition == nn.Eager && loss == MeanOutput && !o.GradientCheckpointing && nn.ShiftsLabels(b.Root()) {
+	if o := b.Options(); o.Composition == nn.Eager && !o.GradientCheckpointing && nn.Caches(b.Root()) {
 		b.KeepCache()
 	}
 	out, err := b.Run(x)

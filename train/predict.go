@@ -44,9 +44,7 @@ type Workload struct {
 	// KeepGradients has zero_grad set gradients to zero instead of dropping
 	// them.
 	KeepGradients bool
-	// Dropout replaces the model's own probabilities when it is above 0.
-	Dropout     float64
-	Composition nn.Composition
+	Composition   nn.Composition
 	// Profile is what libraries take; nothing when zero.
 	Profile   session.Profile
 	Allocator alloc.Config
@@ -122,21 +120,6 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 // the second on they are alike.
 const maxMicroBatches = 16
 
-// WithDefaults fills in what transformers takes for keys that a config leaves
-// out and tidemark's own models do without: GPT-2's dropout.
-func WithDefaults(c nn.Config, composition nn.Composition) nn.Config {
-	if composition != nn.Eager || c.Type() != "gpt2" {
-		return c
-	}
-	changes := map[string]any{}
-	for _, key := range []string{"embd_pdrop", "resid_pdrop"} {
-		if !c.Has(key) {
-			changes[key] = 0.1
-		}
-	}
-	return c.With(changes)
-}
-
 // predictor is a training in progress.
 type predictor struct {
 	*Prepared
@@ -170,9 +153,6 @@ func Prepare(w Workload) (*Prepared, error) {
 	var err error
 	if p.model, err = nn.New(w.Model); err != nil {
 		return nil, err
-	}
-	if w.Dropout > 0 {
-		ApplyDropout(p.model, w.Dropout)
 	}
 	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true}
 	switch w.Precision {

@@ -63,6 +63,9 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 	if err != nil {
 		return nil, err
 	}
+	if err := nn.CheckTrainable(s.Model); err != nil {
+		return nil, err
+	}
 	if s.Dropout > 0 && ApplyDropout(model, s.Dropout) == 0 {
 		return nil, fmt.Errorf("dropout %v: a model of type %s has no dropout", s.Dropout, s.Model.Type())
 	}

@@ -268,9 +268,9 @@ func TestMetaAndCPUTellTheSame(t *testing.T) {
 // TestDropoutReachesEveryModel checks that the probability that a training
 // asks for changes what is computed, in each family that has dropout.
 func TestDropoutReachesEveryModel(t *testing.T) {
-	for _, config := range []string{
-		`{"model_type":"gpt","vocab_size":31,"n_ctx":12,"n_layer":1,"n_embd":16,"n_head":2}`,
-		`{"model_type":"gpt2","vocab_size":31,"n_positions":12,"n_layer":1,"n_embd":16,"n_head":2}`,
+	for config, want := range map[string]int{
+		`{"model_type":"gpt","vocab_size":31,"n_ctx":12,"n_layer":1,"n_embd":16,"n_head":2}`:        3,
+		`{"model_type":"gpt2","vocab_size":31,"n_positions":12,"n_layer":1,"n_embd":16,"n_head":2}`: 4, // the attention's weights, too
 	} {
 		c, err := nn.ParseConfig([]byte(config))
 		if err != nil {
@@ -281,10 +281,14 @@ func TestDropoutReachesEveryModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		// After the embeddings, the attention and the MLP.
-		if n := train.ApplyDropout(m, 0.5); n != 3 {
-			t.Errorf("%s has %d dropouts, want 3", c.Type(), n)
+		if n := train.ApplyDropout(m, 0.5); n != want {
+			t.Errorf("%s has %d dropouts, want %d", c.Type(), n, want)
 		}
-		off, err := nn.New(nn.WithoutDropout(c))
+		still, err := nn.WithDropout(c, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		off, err := nn.New(still)
 		if err != nil {
 			t.Fatal(err)
 		}

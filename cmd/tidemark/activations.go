@@ -19,17 +19,12 @@ func activationsCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "activations",
 		Usage: "count a model's activations per token: what forward hooks see, and what backward truly keeps",
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "preset", Usage: "a model by name: " + joinNames(nn.Presets())},
-			&cli.StringFlag{Name: "config", Usage: "a model's config.json, ours or Hugging Face's (mlp, gpt, gpt2, llama, qwen2)"},
-			&cli.IntFlag{Name: "layers", Usage: "change the model's depth"},
-			&cli.IntFlag{Name: "width", Usage: "change the model's width"},
-			&cli.IntFlag{Name: "heads", Usage: "change the model's attention heads"},
+		Flags: joinFlags(modelFlags(), []cli.Flag{
 			&cli.IntFlag{Name: "seq", Usage: "tokens of the sequence (default: the model's context, at most 256)"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON, with every module's call, instead of tables"},
 			&cli.StringFlag{Name: "out", Usage: "folder for activations.json and a bar picture as SVG and PNG"},
 			&cli.BoolFlag{Name: "force", Usage: "replace files that are in the folder already"},
-		},
+		}),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return fmt.Errorf("activations takes no arguments, got %q", c.Args().First())

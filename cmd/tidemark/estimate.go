@@ -38,7 +38,7 @@ func estimateFlags() []cli.Flag {
 		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 1024)"},
 		&cli.IntFlag{Name: "steps", Value: 3, Usage: "training steps to predict; the third is like all later ones"},
 		&cli.StringFlag{Name: "optimizer", Value: "adamw", Usage: joinNames(optim.Names())},
-		&cli.StringFlag{Name: "precision", Value: string(train.FP32), Usage: "fp32, amp (bfloat16 autocast; fused: mixed precision, as train has it) or bf16 (everything bfloat16; eager only)"},
+		&cli.StringFlag{Name: "precision", DefaultText: "the config's dtype, or fp32", Usage: "fp32, amp (bfloat16 autocast; fused: mixed precision, as train has it) or bf16 (everything bfloat16; eager only)"},
 		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
 		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
 		&cli.BoolFlag{Name: "keep-gradients", Usage: "zero_grad(set_to_none=False): gradients are kept and zeroed"},
@@ -164,6 +164,7 @@ type estimateSettings struct {
 	Steps                 int       `json:"steps"`
 	Optimizer             string    `json:"optimizer"`
 	Precision             string    `json:"precision"`
+	Attention             string    `json:"attention"` // as transformers' attn_implementation has it
 	GradientCheckpointing bool      `json:"gradient_checkpointing"`
 	Accumulate            int       `json:"accumulate"`
 	KeepGradients         bool      `json:"keep_gradients"`
@@ -206,9 +207,9 @@ func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
 	default:
 		return w, s, fmt.Errorf("--composition %q: it is eager or fused", c.String("composition"))
 	}
-	w.Precision = train.Precision(c.String("precision"))
-	if p := w.Precision; p != train.FP32 && p != train.AMP && p != train.BF16 {
-		return w, s, fmt.Errorf("--precision %q: it is fp32, amp or bf16", p)
+	var from string
+	if w.Precision, from, err = precisionOf(c, config, w.Composition); err != nil {
+		return w, s, err
 	}
 	w.Loss = train.Loss(c.String("loss"))
 	if l := w.Loss; l != train.CrossEntropy && l != train.MeanOutput {
@@ -227,17 +228,14 @@ func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
 		return w, s, fmt.Errorf("--limit-gib %v: it must be 0 (no limit) or more, at most 2^20", limit)
 	}
 	w.Allocator.LimitBytes = int64(limit * (1 << 30))
-	if d := c.Float64("dropout"); !(d >= 0 && d < 1) {
-		return w, s, fmt.Errorf("--dropout %v: it must be from 0 up to, but not including, 1", d)
-	}
-	w.Dropout = c.Float64("dropout")
-	w.Model = train.WithDefaults(config, w.Composition)
+	w.Model = config
 	w.Steps, w.Accumulate, w.Optimizer = c.Int("steps"), c.Int("accumulate"), c.String("optimizer")
 	w.GradientCheckpointing, w.KeepGradients = c.Bool("gradient-checkpointing"), c.Bool("keep-gradients")
 	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Optimizer: w.Optimizer,
-		Precision: string(w.Precision), GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
+		Precision: string(w.Precision), Attention: "sdpa", GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
 		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: string(w.Loss), Profile: w.Profile.Name,
 		AllocConf: conf, Sources: settingSources(c, confSource), LimitBytes: w.Allocator.LimitBytes}
+	s.Sources["precision"] = from
 	return w, s, nil
 }
 
@@ -300,7 +298,7 @@ func estimateTraining(c *cli.Context) error {
 		return err
 	}
 	e := estimated{Tidemark: version, Settings: settings, Run: report.NewRun("estimate", p.Parameters, report.Calculated, p.Recorder)}
-	e.Assumptions = assumptionsOf(w)
+	e.Assumptions = append(assumptionsOf(w), choicesOf(w, settings)...)
 	own := p
 	if p.Failed != nil {
 		e.OutOfMemory = p.Failed.Error()

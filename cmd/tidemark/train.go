@@ -107,6 +107,11 @@ func modelOf(c *cli.Context) (nn.Config, error) {
 	if err != nil {
 		return config, err
 	}
+	if c.IsSet("dropout") {
+		if config, err = nn.WithDropout(config, c.Float64("dropout")); err != nil {
+			return config, fmt.Errorf("--dropout %w", err)
+		}
+	}
 	layers, width, heads := c.Int("layers"), c.Int("width"), c.Int("heads")
 	if layers == 0 && width == 0 && heads == 0 {
 		return config, nil
@@ -134,7 +139,7 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 	s = train.Settings{
 		Model: config, Loss: train.Loss(c.String("loss")), Steps: c.Int("steps"), Batch: c.Int("batch"),
 		Accumulate: c.Int("accumulate"), Optimizer: c.String("optimizer"), ClipNorm: c.Float64("clip"),
-		GradientCheckpointing: c.Bool("gradient-checkpointing"), Dropout: c.Float64("dropout"), Seed: c.Uint64("seed"),
+		GradientCheckpointing: c.Bool("gradient-checkpointing"), Seed: c.Uint64("seed"),
 		EvaluateEvery: c.Int("eval-every"), EvaluateBatches: c.Int("eval-batches"), DType: c.String("dtype"),
 		OptimizerOptions: optim.Options{DecayRank2Only: c.Bool("decay-matrices-only")},
 		Schedule: optim.Schedule{Kind: c.String("schedule"), LR: lr, WarmupSteps: c.Int("warmup"),
@@ -149,9 +154,6 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 	}
 	if c.IsSet("beta1") || c.IsSet("beta2") {
 		s.OptimizerOptions.Betas = &[2]float64{c.Float64("beta1"), c.Float64("beta2")}
-	}
-	if c.IsSet("dropout") && s.Dropout == 0 {
-		s.Model = nn.WithoutDropout(s.Model)
 	}
 	for _, name := range []string{"eval-every", "eval-batches"} {
 		if n := c.Int(name); n < 0 {
@@ -429,6 +431,10 @@ func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 	r := &report.Report{Tidemark: version, Scenario: "train", Precision: j.precision(), Settings: j.settings(c),
 		Device: report.Device{Kind: info.Kind, Name: info.Name, Driver: info.Driver, CUDA: info.CUDA, MemoryBytes: info.MemoryBytes}}
 	run := report.NewRun("train", nn.Count(j.trainer.Model()), basis, j.recorder)
+	for _, left := range nn.NotTrained(j.trainer.Settings.Model) {
+		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "no dropout of the attention's weights", Basis: report.Assumed,
+			Why: left + " of the config is left out"})
+	}
 	if w := c.Int64("workspace-bytes"); w > 0 && j.dev.kind != "cuda" {
 		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed, Bytes: w,
 			Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
@@ -473,6 +479,9 @@ func describeTraining(w io.Writer, j *training) {
 		fmt.Fprintf(w, "device: %s\n", j.dev.kind)
 	}
 	s := j.trainer.Settings
+	for _, left := range nn.NotTrained(s.Model) {
+		fmt.Fprintf(w, "left out: %s (dropout of the attention's weights)\n", left)
+	}
 	s.Data.Vocabulary = nil
 	if b, err := json.Marshal(s); err == nil {
 		fmt.Fprintf(w, "settings: %s\n", b)

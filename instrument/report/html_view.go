@@ -137,11 +137,7 @@ func newRunView(index int, r *Run) runView {
 	}
 	v := runView{Run: r, Index: index, Count: grouped(r.Parameters), Unit: u.name}
 	for _, a := range r.Assumptions {
-		note := "assumed: " + a.Name + ", " + Bytes(a.Bytes, true)
-		if a.Why != "" {
-			note += ": " + a.Why
-		}
-		v.Notes = append(v.Notes, note)
+		v.Notes = append(v.Notes, a.String())
 	}
 	if r.EventsDropped > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("%s of %s events, the oldest, were not kept; peaks and phases are complete",

@@ -123,12 +123,25 @@ type OutOfMemory struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Assumption is a number of a run that was given from outside.
+// Assumption is a number of a run that was given from outside, or a choice that
+// the run's numbers rest on, which has no Bytes.
 type Assumption struct {
 	Name  string `json:"name"`
 	Basis Basis  `json:"basis"` // always Assumed
-	Bytes int64  `json:"bytes"`
+	Bytes int64  `json:"bytes,omitempty"`
 	Why   string `json:"why,omitempty"`
+}
+
+// String is the assumption in words.
+func (a Assumption) String() string {
+	s := "assumed: " + a.Name
+	if a.Bytes != 0 {
+		s += ", " + Bytes(a.Bytes, true)
+	}
+	if a.Why != "" {
+		s += ": " + a.Why
+	}
+	return s
 }
 
 // Memory is the allocator's two figures, of one moment or two peaks.

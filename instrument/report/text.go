@@ -139,11 +139,7 @@ func (t *textWriter) run(r *Run) {
 	t.line("")
 	t.line("%s: %s parameters; bytes are %s", r.Name, grouped(r.Parameters), r.Basis)
 	for _, a := range r.Assumptions {
-		s := fmt.Sprintf("assumed: %s, %s", a.Name, Bytes(a.Bytes, true))
-		if a.Why != "" {
-			s += ": " + a.Why
-		}
-		t.wrapped("  ", s, textWidth-4, "    ")
+		t.wrapped("  ", a.String(), textWidth-4, "    ")
 	}
 	if r.EventsDropped > 0 {
 		t.line("  %s of %s events were dropped from the timeline; peaks and phases are complete",

@@ -111,6 +111,9 @@ func (r *Record) Workload() (train.Workload, error) {
 		values[k] = v
 	}
 	values["model_type"] = strings.ToLower(r.Kind)
+	if r.Kind != "mlp" && r.Kind != "gpt" && r.Loss != "mean" {
+		values["use_cache"] = false // as the recorder called the model
+	}
 	data, err := json.Marshal(values)
 	if err != nil {
 		return w, err
@@ -119,7 +122,7 @@ func (r *Record) Workload() (train.Workload, error) {
 	if err != nil {
 		return w, fmt.Errorf("record %s: %w", r.ID, err)
 	}
-	w.Model = train.WithDefaults(c, nn.Eager)
+	w.Model = c
 	if r.Kind == "mlp" {
 		_, _, w.Shape.Features, err = nn.Sizes(c)
 		w.Shape.Tokens = 0

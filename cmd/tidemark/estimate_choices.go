@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// precisionOf is the precision of an estimate and where it comes from: from
+// --precision or, without it, from the config's dtype, in which transformers
+// makes and loads the model; else it is PyTorch's default.
+func precisionOf(c *cli.Context, config nn.Config, composition nn.Composition) (p train.Precision, from string, err error) {
+	if c.IsSet("precision") {
+		p = train.Precision(c.String("precision"))
+		if p != train.FP32 && p != train.AMP && p != train.BF16 {
+			return p, "", fmt.Errorf("--precision %q: it is fp32, amp or bf16", p)
+		}
+		return p, report.FromFlag, nil
+	}
+	key, dtype := config.Precision()
+	switch {
+	case dtype == "":
+		return train.FP32, report.FromDefault, nil
+	case composition == nn.Fused:
+		return train.FP32, report.FromDefault + " (the fused composition keeps parameters in float32, whatever " + key + " says)", nil
+	case dtype == "float32":
+		return train.FP32, "config (" + key + ")", nil
+	case dtype == "bfloat16":
+		return train.BF16, "config (" + key + ")", nil
+	case dtype == "float16":
+		return train.BF16, "config (" + key + " float16, of bfloat16's sizes)", nil
+	}
+	return "", "", fmt.Errorf("the config's %s is %s: give --precision fp32, amp or bf16", key, dtype)
+}
+
+// choicesOf says what an estimate takes for granted beside numbers of bytes.
+func choicesOf(w train.Workload, s estimateSettings) []report.Assumption {
+	list := []report.Assumption{{Name: "precision " + s.Precision, Basis: report.Assumed, Why: "source: " + s.Sources["precision"]}}
+	if w.Composition != nn.Eager || w.Shape.Tokens == 0 {
+		return list
+	}
+	list = append(list, report.Assumption{Name: "attention sdpa", Basis: report.Assumed,
+		Why: "PyTorch's scaled_dot_product_attention; attn_implementation eager keeps each layer's map of batch × heads × tokens × tokens, and needs more"})
+	m, err := nn.New(w.Model)
+	if err == nil && nn.Caches(m) && !w.GradientCheckpointing {
+		list = append(list, report.Assumption{Name: "use_cache", Basis: report.Assumed,
+			Why: "the model is called without use_cache=False, so that it copies keys and values (use_cache of the config, true when absent)"})
+	}
+	return list
+}

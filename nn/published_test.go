@@ -1,0 +1,138 @@
+package nn_test
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/nn"
+)
+
+// TestPublishedConfigs reads config files as they are published: those of the
+// families that are there work, others are refused by what they ask for.
+func TestPublishedConfigs(t *testing.T) {
+	parameters := map[string]int64{
+		"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200,
+		"llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248, "llama31-8b": 8_030_261_248, "llama32-1b": 1_235_814_400,
+		"llama32-1b-noscale": 1_235_814_400, "qwen2.5-7b": 7_615_616_512, "r1-distill-qwen-1.5b": 1_777_088_000,
+		"smollm2-135m": 134_515_008, "tinyllama": 1_100_048_384,
+	}
+	refused := map[string]string{
+		"gpt2-seqcls": "architectures names GPT2ForSequenceClassification: only GPT2LMHeadModel", "llama2-7b-gptq": "quantization_config is map[bits:4",
+		"mistral-as-llama": "architectures names MistralForCausalLM: only LlamaForCausalLM", "llama-layertypes": "sliding_window is 512",
+	}
+	b, err := os.ReadFile("testdata/published_configs.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files map[string]json.RawMessage
+	if err := json.Unmarshal(b, &files); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range files {
+		c, err := nn.ParseConfig(file)
+		want, ok := parameters[name]
+		if !ok {
+			text := refused[name]
+			if text == "" {
+				text = "is not known: there is mlp, gpt, gpt2, llama, qwen2"
+			}
+			if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: error %v, want one line with %q", name, err, text)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		m, err := nn.New(c)
+		if err != nil || nn.Count(m) != want {
+			t.Errorf("%s has %d parameters, want %d (%v)", name, nn.Count(m), want, err)
+		}
+		if err := nn.CheckTrainable(c); (err != nil) != (name == "llama31-8b" || name == "llama32-1b") {
+			t.Errorf("%s: trainable: %v", name, err)
+		}
+	}
+	if len(files) < len(parameters)+len(refused)+8 {
+		t.Errorf("%d files", len(files))
+	}
+}
+
+// TestRefusals is about values that ask for what is not there and could be taken
+// for the default, and about those that ask for nothing.
+func TestRefusals(t *testing.T) {
+	full, sliding := []any{"full_attention"}, []any{"sliding_attention"}
+	rope := func(pairs ...any) map[string]any {
+		m := map[string]any{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i].(string)] = pairs[i+1]
+		}
+		return m
+	}
+	for _, c := range []struct {
+		family string
+		change map[string]any
+		want   string // empty: taken
+	}{
+		{"gpt2", map[string]any{"n_ctx": 16.0}, "n_ctx is 16, n_positions 8"},
+		{"gpt2", map[string]any{"n_ctx": 8.0}, ""},
+		{"gpt2", map[string]any{"n_haed": 2.0}, "n_haed is not a key of the family"},
+		{"gpt2", map[string]any{"activation_function": "quick_gelu"}, `activation_function "quick_gelu" is not supported: it is one of gelu, gelu_new`},
+		{"gpt2", map[string]any{"architectures": []any{}}, ""},
+		{"gpt2", map[string]any{"architectures": "GPT2LMHeadModel"}, "it must be a list"},
+		{"gpt2", map[string]any{"dtype": "int8"}, `dtype is "int8": it is float32, bfloat16`},
+		{"gpt2", map[string]any{"dtype": "bfloat16", "torch_dtype": "float32"}, "they say the same"},
+		{"gpt2", map[string]any{"attn_implementation": "eager"}, "attn_implementation is eager: only sdpa is supported"},
+		{"llama", map[string]any{"_attn_implementation": "flash_attention_2"}, "_attn_implementation is flash_attention_2: only sdpa"},
+		{"llama", map[string]any{"is_causal": false}, "is_causal is false: only true is supported"},
+		{"llama", map[string]any{"layer_types": full}, ""},
+		{"llama", map[string]any{"layer_types": sliding}, "layer_types has sliding_attention for layer 0"},
+		{"llama", map[string]any{"layer_types": append(full, full...)}, "it must be a list of 1 names"},
+		{"llama", map[string]any{"sliding_window": 4096.0}, "sliding_window is 4096: it is not supported"},
+		{"llama", map[string]any{"hidden_act": "gelu"}, `hidden_act "gelu" is not supported: only silu and swish`},
+		{"llama", map[string]any{"hidden_act": "swish"}, ""},
+		{"llama", map[string]any{"architectures": []any{"LLaMAForCausalLM"}}, ""},
+		{"qwen2", map[string]any{"use_sliding_window": true}, ""},
+		{"qwen2", map[string]any{"use_sliding_window": true, "max_window_layers": 1.0}, ""},
+		{"qwen2", map[string]any{"use_sliding_window": true, "max_window_layers": 0.0}, "layers from 0 on attend in a window"},
+		{"qwen2", map[string]any{"use_sliding_window": true, "max_window_layers": 0.0, "sliding_window": nil}, ""},
+		{"llama", map[string]any{"rope_scaling": "linear"}, "rope_scaling is linear: it must be an object"},
+		{"llama", map[string]any{"rope_scaling": rope("type", "mrope")}, "rope_scaling: rope_type is mrope"},
+		{"llama", map[string]any{"rope_scaling": rope("type", "lineaer", "factor", 2.0)}, `rope_scaling: rope_type "lineaer" is not known`},
+		{"llama", map[string]any{"rope_scaling": rope("type", "linear")}, "rope_scaling: factor is missing"},
+		{"llama", map[string]any{"rope_scaling": rope("type", "linear", "factor", -2.0)}, "rope_scaling: factor is -2"},
+		{"llama", map[string]any{"rope_scaling": rope("type", 3.0)}, "rope_scaling: type is 3"},
+		{"llama", map[string]any{"rope_parameters": rope("rope_theta", "1e6")}, "rope_parameters: rope_theta is 1e6"},
+		{"llama", map[string]any{"rope_parameters": rope("rope_typ", "yarn")}, "rope_parameters: rope_typ is not known"},
+		{"llama", map[string]any{"rope_parameters": rope("partial_rotary_factor", 0.5)}, "partial_rotary_factor is 0.5"},
+		{"llama", map[string]any{"rope_parameters": rope("rope_type", "llama3", "factor", 8.0, "rope_theta", 5e5)}, ""},
+	} {
+		values := small[c.family]
+		for k, v := range c.change {
+			values = with(values, k, v)
+		}
+		_, err := parse(t, values)
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s with %v: error %v, want one line with %q", c.family, c.change, err, c.want)
+		}
+	}
+}
+
+// TestRopeTheta reads the base of the rotary frequencies from where it stands.
+func TestRopeTheta(t *testing.T) {
+	theta := func(v any) map[string]any { return map[string]any{"rope_type": "default", "rope_theta": v} }
+	for name, values := range map[string]map[string]any{
+		"beside":          with(small["llama"], "rope_theta", 5e5),
+		"rope_parameters": with(small["llama"], "rope_parameters", theta(5e5)),
+		"rope_scaling":    with(small["llama"], "rope_scaling", theta(5e5)),
+		"without a type":  with(small["llama"], "rope_parameters", map[string]any{"rope_theta": 5e5}),
+		"both":            with(with(small["llama"], "rope_theta", 7e3), "rope_parameters", theta(5e5)),
+	} {
+		if !reflect.DeepEqual(build(t, values), build(t, with(small["llama"], "rope_theta", 5e5))) {
+			t.Errorf("%s: theta is not 500000", name)
+		}
+	}
+}
