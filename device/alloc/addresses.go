@@ -4,7 +4,8 @@ import "fmt"
 
 // Addresses is a Backing with addresses and no memory. Addresses rise, are
 // aligned to 2 MiB, lie below 2^53 (where a float64 still counts by ones) and
-// are never handed out twice. The zero value is ready and has no limit.
+// that had memory are never handed out twice. The zero value is ready and has no
+// limit.
 type Addresses struct {
 	// CapacityBytes is the most that can be reserved or mapped at one time;
 	// 0 means no limit.
@@ -12,8 +13,9 @@ type Addresses struct {
 	// First is the lowest address, a multiple of 2 MiB; 0 means 4 GiB.
 	First uint64
 
-	next uint64
-	used int64
+	next   uint64
+	mapped uint64 // the end of the highest address that had memory
+	used   int64
 }
 
 var _ Mapper = (*Addresses)(nil)
@@ -70,11 +72,23 @@ func (m *Addresses) ReserveAddresses(bytes int64) (uint64, error) {
 	return addr, nil
 }
 
-// ReleaseAddresses does nothing: addresses are not used again.
-func (m *Addresses) ReleaseAddresses(uint64, int64) error { return nil }
+// ReleaseAddresses takes addresses back if they are the last that were handed
+// out and never had memory; others are not used again.
+func (m *Addresses) ReleaseAddresses(addr uint64, bytes int64) error {
+	if m.mapped <= addr && addr+uint64(roundUp(bytes, addressAlign)) == m.next {
+		m.next = addr
+	}
+	return nil
+}
 
 // Map counts bytes as used.
-func (m *Addresses) Map(_ uint64, bytes int64) error { return m.take(bytes) }
+func (m *Addresses) Map(addr uint64, bytes int64) error {
+	if err := m.take(bytes); err != nil {
+		return err
+	}
+	m.mapped = max(m.mapped, addr+uint64(bytes))
+	return nil
+}
 
 // Unmap counts bytes as free again.
 func (m *Addresses) Unmap(_ uint64, bytes int64) error { return m.Release(0, bytes) }

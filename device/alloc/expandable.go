@@ -18,6 +18,9 @@ func (a *Allocator) expand(p *pool, size int64, stream int, tag Tag) (*Block, er
 	}
 	if b.unmapped {
 		if err := a.mapPages(b, min(b.size, size), tag); err != nil {
+			if b.whole() { // nothing would ever give its addresses back
+				err = errors.Join(err, a.dropAddresses(b))
+			}
 			return nil, err
 		}
 	}
@@ -123,10 +126,17 @@ func (a *Allocator) unmap(b *Block) error {
 	if !b.whole() {
 		return nil
 	}
+	return a.dropAddresses(b)
+}
+
+// dropAddresses gives a segment's addresses back, of which b is all and
+// unmapped.
+func (a *Allocator) dropAddresses(b *Block) error {
+	s := b.segment
 	if err := a.mapper.ReleaseAddresses(s.addr, s.bytes); err != nil {
-		return errors.Join(fmt.Errorf("release %d addresses at %#x", s.bytes, s.addr), err)
+		return fmt.Errorf("release %d addresses at %#x: %w", s.bytes, s.addr, err)
 	}
-	p.removeUnmapped(b)
+	b.pool.removeUnmapped(b)
 	a.dropSegment(s)
 	a.recycle(b)
 	return nil

@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"errors"
+	"flag"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -73,44 +74,61 @@ func check(t testing.TB, a *Allocator, m *Addresses, live map[*Block]int64) {
 	}
 }
 
+// exerciser runs operations on an allocator and knows what is live.
+type exerciser struct {
+	t     testing.TB
+	m     *Addresses
+	a     *Allocator
+	live  map[*Block]int64
+	order []*Block
+}
+
+func newExerciser(t testing.TB, c Config, capacity int64) *exerciser {
+	m := &Addresses{CapacityBytes: capacity}
+	return &exerciser{t: t, m: m, a: New(m, c), live: map[*Block]int64{}}
+}
+
+func (x *exerciser) drop(i int) {
+	b := x.order[i]
+	x.order[i] = x.order[len(x.order)-1]
+	x.order = x.order[:len(x.order)-1]
+	delete(x.live, b)
+	x.a.Free(b)
+}
+
+// step runs the operation that two bytes stand for.
+func (x *exerciser) step(op byte, arg int64) {
+	switch {
+	case op < 4:
+		if err := x.a.EmptyCache(); err != nil {
+			x.t.Fatal(err)
+		}
+	case op < 120 && len(x.order) > 0:
+		x.drop(int(arg) % len(x.order))
+	default:
+		bytes := (arg + 1) << (op % 18) // up to 32 MiB
+		b, err := x.a.Malloc(bytes, int(op>>6)&1, Tag(arg))
+		if errors.Is(err, ErrOutOfMemory) {
+			return
+		}
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		if _, twice := x.live[b]; twice || b.Tag() != Tag(arg) {
+			x.t.Fatalf("block at %#x handed out twice", b.Addr())
+		}
+		x.live[b] = bytes
+		x.order = append(x.order, b)
+	}
+}
+
 // exercise runs one operation per byte pair and checks after each.
 func exercise(t testing.TB, c Config, capacity int64, ops []byte) {
-	m := &Addresses{CapacityBytes: capacity}
-	a := New(m, c)
-	live := map[*Block]int64{}
-	var order []*Block
-	drop := func(i int) {
-		b := order[i]
-		order[i] = order[len(order)-1]
-		order = order[:len(order)-1]
-		delete(live, b)
-		a.Free(b)
-	}
+	x := newExerciser(t, c, capacity)
+	a, m, live := x.a, x.m, x.live
 	for len(ops) >= 2 {
-		op, arg := ops[0], int64(ops[1])
+		x.step(ops[0], int64(ops[1]))
 		ops = ops[2:]
-		switch {
-		case op < 4:
-			if err := a.EmptyCache(); err != nil {
-				t.Fatal(err)
-			}
-		case op < 120 && len(order) > 0:
-			drop(int(arg) % len(order))
-		default:
-			bytes := (arg + 1) << (op % 18) // up to 32 MiB
-			b, err := a.Malloc(bytes, int(op>>6)&1, Tag(arg))
-			if errors.Is(err, ErrOutOfMemory) {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, twice := live[b]; twice || b.Tag() != Tag(arg) {
-				t.Fatalf("block at %#x handed out twice", b.Addr())
-			}
-			live[b] = bytes
-			order = append(order, b)
-		}
 		check(t, a, m, live)
 	}
 	restored := New(&Addresses{used: m.used}, c)
@@ -129,8 +147,8 @@ func exercise(t testing.TB, c Config, capacity int64, ops []byte) {
 	for _, b := range blocks {
 		restored.Free(b)
 	}
-	for len(order) > 0 {
-		drop(0)
+	for len(x.order) > 0 {
+		x.drop(0)
 	}
 	check(t, a, m, live)
 	for _, s := range a.Segments() {
@@ -145,6 +163,44 @@ func exercise(t testing.TB, c Config, capacity int64, ops []byte) {
 		if s := a.Stats(); s.Reserved.Current != 0 || s.Allocated.Current != 0 || s.InactiveSplit.Current != 0 || len(a.segments) != 0 {
 			t.Fatalf("not everything went back: %+v", s)
 		}
+	}
+}
+
+// operations is how many TestManyOperations runs in all. A hundred million
+// take some minutes:
+//
+//	go test ./device/alloc -run TestManyOperations -operations 100000000 -timeout 30m -v
+var operations = flag.Int("operations", 300_000, "how many operations TestManyOperations runs")
+
+// A long run checks now and then what exercise checks after each operation.
+func TestManyOperations(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	runs := 2 * len(propertyConfigs)
+	for i := range runs {
+		x := newExerciser(t, propertyConfigs[i/2], []int64{0, 900 * mib}[i%2])
+		for n := range *operations / runs {
+			// As many are freed as made, so that a few hundred are live.
+			op := byte(r.Uint32())
+			if op < 4 && n%64 > 0 {
+				op += 4
+			}
+			x.step(op, int64(r.Uint32()%256))
+			if n%5000 == 0 {
+				check(t, x.a, x.m, x.live)
+			}
+		}
+		check(t, x.a, x.m, x.live)
+		for len(x.order) > 0 {
+			x.drop(0)
+		}
+		if err := x.a.EmptyCache(); err != nil {
+			t.Fatal(err)
+		}
+		if s := x.a.Stats(); s.Reserved.Current != 0 || s.Allocated.Current != 0 || len(x.a.segments) != 0 {
+			t.Fatalf("settings %d: not everything went back: %+v, %d segments", i/2, s, len(x.a.segments))
+		}
+		t.Logf("settings %d, capacity %d: %d operations, peak %d bytes, %d retries, %d out of memory", i/2, x.m.CapacityBytes,
+			*operations/runs, x.a.Stats().Reserved.Peak, x.a.Stats().NumAllocRetries, x.a.Stats().NumOOMs)
 	}
 }
 
