@@ -127,7 +127,7 @@ func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, che
 	// Transformers computes RMSNorm and the rotary tables in float32 even in a
 	// float64 model, so golden_qwen2 carries roundings of 6e-8, which gradients
 	// that cancel enlarge. What float64 throughout gives is in a file of its own
-	// (see testdata/golden_qwen2_float64.py); "as recorded" is compared with
+	// (see reference/golden_float64.py); "as recorded" is compared with
 	// golden_qwen2 itself, as nearly as those roundings allow.
 	inner, noisy := tolerance, dt == device.Float32 // of gradients, norms and weights
 	if g.name == "qwen2 as recorded" {

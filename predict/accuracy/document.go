@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// Document is docs/accuracy.md: the errors of all comparisons.
-func Document(list []*Comparison) []byte {
+// Document is docs/accuracy.md: the errors of all comparisons with records of
+// one source.
+func Document(list []*Comparison, source Source) []byte {
 	var w bytes.Buffer
-	w.WriteString(introduction)
+	fmt.Fprintf(&w, introduction, source)
 	writeSummary(&w, list)
 	w.WriteString("\n## By record\n\n")
 	w.WriteString("Errors in per cent of what PyTorch allocated or reserved. *Peak* is the whole training's, with the bytes by\n" +
@@ -94,8 +95,9 @@ func writeSummary(w *bytes.Buffer, list []*Comparison) {
 const introduction = `# How exact the predictions are
 
 ` + "`tidemark estimate`" + ` predicts PyTorch's memory on the meta device: the eager composition runs the sequence of
-operations that PyTorch 2.11 and transformers 5 run, and the allocator is PyTorch's. This file compares it with what
-PyTorch's own allocator counted on an NVIDIA H200 over three training steps of each workload. What was allocated before the
+operations that PyTorch and transformers run, and the allocator is PyTorch's. This file compares it with what
+PyTorch's own allocator counted over three training steps of each workload:
+%s. What was allocated before the
 model was built (the libraries' workspaces) is subtracted from what was recorded; the first record had none, and there the
 workspaces of the profile ` + "`h200`" + ` are predicted too. Regenerate with ` + "`make accuracy`" + `.
 

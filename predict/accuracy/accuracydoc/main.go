@@ -13,16 +13,21 @@ import (
 
 func main() {
 	records := flag.String("records", "predict/accuracy/testdata/pytorch_memory.json", "records to compare with")
+	sources := flag.String("sources", "reference/recorded.json", "where the records come from")
 	out := flag.String("out", "docs/accuracy.md", "file to write; it is replaced")
 	flag.Parse()
-	if err := run(*records, *out); err != nil {
+	if err := run(*records, *sources, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "accuracydoc:", err)
 		os.Exit(1)
 	}
 }
 
-func run(records, out string) error {
+func run(records, sources, out string) error {
 	list, err := accuracy.Read(records)
+	if err != nil {
+		return err
+	}
+	source, err := accuracy.ReadSources(sources)
 	if err != nil {
 		return err
 	}
@@ -35,7 +40,7 @@ func run(records, out string) error {
 		compared = append(compared, c)
 	}
 	return report.WriteFile(out, true, func(w io.Writer) error {
-		_, err := w.Write(accuracy.Document(compared))
+		_, err := w.Write(accuracy.Document(compared, source[records]))
 		return err
 	})
 }

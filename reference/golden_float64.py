@@ -4,7 +4,7 @@ Transformers computes RMSNorm and the rotary tables in float32 even in a float64
 of 6e-8. This script runs the same ten steps with norms and tables that keep the model's element type, and writes what it
 computed under the same names.
 
-    python3 golden_qwen2_float64.py golden_qwen2.safetensors golden_qwen2_config.json golden_qwen2_float64.safetensors
+    python3 golden_float64.py golden_qwen2.safetensors golden_qwen2_config.json golden_qwen2_float64.safetensors
 """
 
 import json

@@ -1,0 +1,77 @@
+"""What is recorded, a row a case. A case's keys are those of its record: see README.md."""
+
+MLP = dict(dims=[784, 4096, 4096, 10])
+GPT_CHAR = dict(V=65, T=256, L=6, d=384, h=6)
+GPT2_SMALL = dict(V=50257, T=1024, L=12, d=768, h=12)
+QWEN = dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+            num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True)
+
+
+def case(id, kind, cfg, batch, seq, opt, **rest):
+    row = dict(id=id, kind=kind, cfg=cfg, batch=batch, seq=seq, opt=opt, accum=1, ckpt=False, amp=False, bf16=False,
+               loss="ce", set_to_none=True)
+    row.update(rest)
+    return row
+
+
+# Peaks by phase: predict/accuracy/testdata/pytorch_memory.json.
+MEMORY = [
+    case("mlp-b256-adamw", "mlp", MLP, 256, 0, "adamw"),
+    case("mlp-b4096-adamw", "mlp", MLP, 4096, 0, "adamw"),
+    case("mlp-b4096-sgd", "mlp", MLP, 4096, 0, "sgd"),
+    case("mlp-b4096-sgdm", "mlp", MLP, 4096, 0, "sgdm"),
+    case("gptchar-b2", "gpt", GPT_CHAR, 2, 256, "adamw"),
+    case("gptchar-b16", "gpt", GPT_CHAR, 16, 256, "adamw"),
+    *[case("gpt2s-b2-" + o, "gpt", GPT2_SMALL, 2, 1024, o)
+      for o in ("sgd", "sgdm", "adam", "adamw", "adamw-fused", "adamw-loop", "adafactor")],
+    case("gpt2s-b8-adamw", "gpt", GPT2_SMALL, 8, 1024, "adamw"),
+    case("gpt2s-b8-ckpt", "gpt", GPT2_SMALL, 8, 1024, "adamw", ckpt=True),
+    case("gpt2s-b8-amp", "gpt", GPT2_SMALL, 8, 1024, "adamw", amp=True),
+    case("gpt2s-b8-bf16", "gpt", GPT2_SMALL, 8, 1024, "adamw", bf16=True),
+    case("gpt2s-b2-keepgrad", "gpt", GPT2_SMALL, 2, 1024, "adamw", set_to_none=False),
+    case("qwen15-b16-mean", "Qwen2", QWEN, 16, 256, "adamw", loss="mean"),
+    case("qwen15-b2-mean", "Qwen2", QWEN, 2, 256, "adamw", loss="mean"),
+    case("qwen15-b16-ce", "Qwen2", QWEN, 16, 256, "adamw"),
+    case("qwen15-b2-ce", "Qwen2", QWEN, 2, 256, "adamw"),
+    case("qwen15-b16-ckpt", "Qwen2", QWEN, 16, 256, "adamw", ckpt=True),
+    case("qwen15-b16-fused", "Qwen2", QWEN, 16, 256, "adamw-fused"),
+    case("qwen15-b16-amp", "Qwen2", QWEN, 16, 256, "adamw", amp=True),
+    case("qwen15-b16-bf16", "Qwen2", QWEN, 16, 256, "adamw", bf16=True),
+]
+
+TINY_GPT = dict(V=331, T=96, L=2, d=80, h=5)
+TINY_LLAMA = dict(hidden_size=96, intermediate_size=272, num_hidden_layers=2, num_attention_heads=6,
+                  num_key_value_heads=2, vocab_size=331)
+TINY_QWEN = dict(TINY_LLAMA, tie_word_embeddings=True)
+TINY_GPT2 = dict(n_embd=80, n_layer=2, n_head=5, vocab_size=331, n_positions=96)
+
+# Two steps, allocation by allocation: train's and optim's traces.
+ANNOTATED = [
+    case("gpt", "gpt", TINY_GPT, 12, 96, "adamw"),
+    case("gpt_ckpt", "gpt", TINY_GPT, 12, 96, "adamw", ckpt=True),
+    case("gpt_amp", "gpt", TINY_GPT, 12, 96, "adamw", amp=True),
+    case("gpt_bf16", "gpt", TINY_GPT, 12, 96, "adamw", bf16=True),
+    case("gpt_accum3", "gpt", TINY_GPT, 4, 96, "adamw", accum=3),
+    case("gpt_amp_ckpt", "gpt", TINY_GPT, 12, 96, "adamw", amp=True, ckpt=True),
+    *[case("gpt_" + o.replace("-", "_"), "gpt", TINY_GPT, 12, 96, o)
+      for o in ("sgd", "sgdm", "adamw-fused", "adamw-loop", "adafactor")],
+    case("mlp", "mlp", dict(dims=[177, 409, 509, 10]), 301, 0, "adamw"),
+    case("qwen2_ce", "Qwen2", TINY_QWEN, 12, 88, "adamw"),
+    case("qwen2_mean", "Qwen2", TINY_QWEN, 12, 88, "adamw", loss="mean"),
+    case("qwen2_ckpt", "Qwen2", TINY_QWEN, 12, 88, "adamw", ckpt=True),
+    case("qwen2_amp", "Qwen2", TINY_QWEN, 12, 88, "adamw", amp=True),
+    case("qwen2_bf16", "Qwen2", TINY_QWEN, 12, 88, "adamw", bf16=True),
+    case("llama_ce", "Llama", dict(TINY_LLAMA, tie_word_embeddings=False), 12, 88, "adamw"),
+    case("gpt2_ce", "GPT2", TINY_GPT2, 12, 88, "adamw"),
+]
+
+# Histories of the allocator: (name, shapes as (rows, tokens) a step, model, allocator settings, limit in bytes).
+HISTORIES = [
+    ("gptchar_default", [(16, 256)] * 3, GPT_CHAR, "", None),
+    ("gpt2s_default", [(2, 512)] * 2, GPT2_SMALL, "", None),
+    ("varlen_default", [(8, 100), (8, 512), (3, 77), (16, 300), (8, 450), (1, 512), (16, 512), (5, 333)],
+     dict(V=65, T=512, L=4, d=256, h=4), "", None),
+    ("varlen_expand", [(8, 100), (8, 512), (3, 77), (16, 300), (8, 450), (1, 512), (16, 512), (5, 333)],
+     dict(V=65, T=512, L=4, d=256, h=4), "expandable_segments:True", None),
+    ("oom_default", [(8, 256), (16, 256), (24, 256), (64, 256)], GPT_CHAR, "", 2 << 30),
+]
