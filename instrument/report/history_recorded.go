@@ -8,7 +8,8 @@ import (
 )
 
 // RecordedHistory is the history that a recorder has kept. A block's stack is
-// the levels of its module's path and the operation.
+// the Go line that ran the model, where it is known, the levels of the module's
+// path and the operation.
 func RecordedHistory(rec *instrument.Recorder) *History {
 	h := &History{First: rec.Dropped(), End: rec.Recorded(), Peak: rec.Peak(),
 		Phases: rec.Phases(), Steps: rec.Steps(), Marks: rec.Marks()}
@@ -60,6 +61,9 @@ func RecordedHistory(rec *instrument.Recorder) *History {
 // label is a recorder's label with its stack.
 func (h *History) label(l instrument.Label) BlockLabel {
 	out := BlockLabel{Category: l.Category, Module: l.Module, Op: l.Op, Line: l.Caller.String()}
+	if out.Line != "" {
+		out.Stack = h.Stacks.Add(out.Stack, strings.TrimSuffix(out.Line+" "+l.Caller.Function, " "))
+	}
 	if l.Module != "" {
 		for level := range strings.SplitSeq(l.Module, ".") {
 			out.Stack = h.Stacks.Add(out.Stack, level)

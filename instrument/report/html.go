@@ -59,8 +59,8 @@ func (r *PageRecording) history() (*History, error) {
 }
 
 // DefaultPageEvents is how many events a page carries unless told otherwise.
-// They take about 5 MB.
-const DefaultPageEvents = 200_000
+// They take about 6 MB.
+const DefaultPageEvents = 400_000
 
 //go:embed assets
 var assets embed.FS
@@ -82,9 +82,9 @@ type pageParts struct {
 
 var loadParts = sync.OnceValue(func() pageParts {
 	p := pageParts{
-		template: template.Must(template.New("page").Parse(asset("page.html"))),
+		template: template.Must(template.New("page").Funcs(template.FuncMap{"breakable": breakable, "quote": Quote}).Parse(asset("page.html"))),
 		library:  "/*\n" + asset("uplot/LICENSE") + "*/\n" + asset("uplot/uPlot.iife.min.js"),
-		program:  asset("timeline.js") + asset("chart.js") + asset("labels.js") + asset("alive.js") + asset("page.js"),
+		program:  asset("timeline.js") + asset("chart.js") + asset("labels.js") + asset("alive.js") + asset("flame.js") + asset("segments.js") + asset("page.js"),
 		style:    asset("uplot/uPlot.min.css") + asset("page.css") + categoryRules(),
 	}
 	// The browser is told to load nothing and to run these two scripts only.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -58,30 +59,36 @@ func lifetimes(rec *instrument.Recorder) []lifetime {
 	return list
 }
 
-// thin keeps at most n lifetimes: first those in use at the peak, then those of
-// the most bytes times events. It returns how many it left out, and the bytes
-// of the largest of them.
-func thin(list []BlockSpan, n int, peakEvent int64) (kept []BlockSpan, leftOut, largestBytes int64) {
+// lifespan is how long something was there and how large it was.
+type lifespan struct{ start, end, bytes int64 }
+
+// thin keeps at most n of a list: first what was there at the peak, then what
+// had the most bytes times events. It keeps the order, and returns the bytes of
+// the largest that it left out.
+func thin[T any](list []T, n int, of func(*T) lifespan, peakEvent int64) (kept []T, largestBytes int64) {
 	if len(list) <= n {
-		return list, 0, 0
+		return list, 0
 	}
-	atPeak := func(b *BlockSpan) bool { return b.Start <= peakEvent && peakEvent < b.End }
-	order := slices.Clone(list)
-	slices.SortStableFunc(order, func(a, b BlockSpan) int {
-		if pa, pb := atPeak(&a), atPeak(&b); pa != pb {
-			if pa {
-				return -1
-			}
-			return 1
+	order := make([]int32, len(list))
+	weights := make([]float64, len(list))
+	for i := range list {
+		order[i] = int32(i)
+		s := of(&list[i])
+		weights[i] = float64(s.bytes) * float64(s.end-s.start)
+		if s.start <= peakEvent && peakEvent < s.end {
+			weights[i] = math.Inf(1)
 		}
-		return cmp.Compare(float64(b.Bytes)*float64(b.End-b.Start), float64(a.Bytes)*float64(a.End-a.Start))
-	})
-	for _, l := range order[n:] {
-		largestBytes = max(largestBytes, l.Bytes)
 	}
-	kept = order[:n]
-	slices.SortStableFunc(kept, func(a, b BlockSpan) int { return cmp.Compare(a.Start, b.Start) })
-	return kept, int64(len(list) - n), largestBytes
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(weights[b], weights[a]) })
+	for _, i := range order[n:] {
+		largestBytes = max(largestBytes, of(&list[i]).bytes)
+	}
+	order = order[:n]
+	slices.Sort(order)
+	for _, i := range order {
+		kept = append(kept, list[i])
+	}
+	return kept, largestBytes
 }
 
 // shares divides a number of events among recordings: each gets what it has, or

@@ -333,7 +333,7 @@ func testThinnedPage(t *testing.T, ctx context.Context) {
 	if err := p.WriteHTML(&out); err != nil {
 		t.Fatal(err)
 	}
-	if note := eval[string](b, `document.querySelector('.timeline .note').textContent`); !strings.Contains(note, "leave out") {
+	if note := eval[string](b, `document.querySelector('.timeline .note').textContent`); !strings.Contains(note, "merges") {
 		t.Errorf("the page does not say what it leaves out: %q", note)
 	}
 }

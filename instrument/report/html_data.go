@@ -7,8 +7,7 @@ import (
 )
 
 // pageData is what the page's script reads. Positions are those of events in
-// the recording; lists named …_deltas hold differences from the entry before
-// (the first from 0), which makes them shorter.
+// the recording.
 type pageData struct {
 	Unit       string         `json:"unit"`
 	UnitBytes  int64          `json:"unit_bytes"`
@@ -17,31 +16,48 @@ type pageData struct {
 }
 
 type pageTimeline struct {
-	Name  string `json:"name"`
-	Basis Basis  `json:"basis,omitempty"`
+	Name          string `json:"name"`
+	Basis         Basis  `json:"basis,omitempty"`
+	CategoryBasis Basis  `json:"category_basis,omitempty"`
 	// First and End are the positions of the first kept event and of the one
 	// after the last.
 	First int64 `json:"first"`
 	End   int64 `json:"end"`
 	Timed bool  `json:"timed"`
-	// TimeDeltas are the events' times in nanoseconds. Like Reserved they are
-	// nil when the timeline is given in Columns.
-	TimeDeltas []int64 `json:"time_deltas,omitempty"`
-	// Reserved is the reserved bytes from a position on, wherever they change.
-	Reserved [][2]int64 `json:"reserved,omitempty"`
+	// Times are the events' in nanoseconds. Like Reserved they are empty when
+	// the timeline is given in Columns.
+	Times packed `json:"times"`
+	// Reserved is the reserved bytes from the positions ReservedAt on, which is
+	// where they change.
+	Reserved   packed `json:"reserved"`
+	ReservedAt packed `json:"reserved_at"`
 	// Columns are the timeline along events and, if timed, along time.
 	Columns []pageColumns `json:"columns,omitempty"`
-	Labels  []pageLabel   `json:"labels"`
-	Blocks  pageBlocks    `json:"blocks"`
-	// LeftOut is how many blocks Blocks does not have, the largest of
-	// LargestLeftOutBytes.
-	LeftOut             int64 `json:"left_out"`
-	LargestLeftOutBytes int64 `json:"largest_left_out_bytes"`
 
-	Peak   *pagePeak   `json:"peak"`
-	Phases []pagePhase `json:"phases"`
-	Steps  []pageStep  `json:"steps"`
-	Marks  []pageMark  `json:"marks"`
+	Strings  []string     `json:"strings"` // the first is empty
+	Stacks   pageStacks   `json:"stacks"`
+	Labels   pageLabels   `json:"labels"`
+	Blocks   pageBlocks   `json:"blocks"`
+	Segments pageSegments `json:"segments"`
+	// FlameBy is what the flame graph goes by at first: "module" or "stack".
+	FlameBy string      `json:"flame_by"`
+	LeftOut pageLeftOut `json:"left_out"`
+
+	Peak     *pagePeak     `json:"peak"`
+	Phases   []pagePhase   `json:"phases"`
+	Steps    []pageStep    `json:"steps"`
+	Marks    []pageMark    `json:"marks"`
+	Failures []pageFailure `json:"failures"`
+}
+
+// pageLeftOut says what the history has and the file does not.
+type pageLeftOut struct {
+	Blocks       int64 `json:"blocks"`
+	LargestBytes int64 `json:"largest_bytes"` // of these blocks
+	Segments     int64 `json:"segments"`
+	// Stacks are labels whose stacks are cut at their inner end, and texts ones
+	// that are shortened.
+	Stacks int64 `json:"stacks"`
 }
 
 // pageColumns is a series. All columns have one width.
@@ -51,27 +67,51 @@ type pageColumns struct {
 	// seconds.
 	Begin float64 `json:"begin"`
 	End   float64 `json:"end"`
-	// EventDeltas are the positions of the columns' maxima.
-	EventDeltas    []int64            `json:"event_deltas"`
-	ReservedDeltas []int64            `json:"reserved_deltas"`
-	CategoryDeltas map[string][]int64 `json:"category_deltas"`
+	// Event is the positions of the columns' maxima.
+	Event      packed            `json:"event"`
+	Reserved   packed            `json:"reserved"`
+	Categories map[string]packed `json:"categories"`
 }
 
-type pageLabel struct {
-	Category string `json:"category"`
-	Module   string `json:"module,omitempty"`
-	Op       string `json:"op,omitempty"`
-	Caller   string `json:"caller,omitempty"`
+// pageStacks are stacks as a tree: number 0 is the empty one, and the lists
+// tell of number 1 on which stack it is inside of and the name of its frame.
+type pageStacks struct {
+	Parent packed `json:"parent"`
+	Name   packed `json:"name"` // in Strings
+}
+
+// pageLabels are lists with an entry a label: the place in Categories, places
+// in Strings, and the number of the stack.
+type pageLabels struct {
+	Category packed `json:"category"`
+	Module   packed `json:"module"`
+	Op       packed `json:"op"`
+	Line     packed `json:"line"`
+	Stack    packed `json:"stack"`
 }
 
 // pageBlocks are lifetimes, one list for each field. Ends are given as the
-// number of events that a block lived for.
+// number of events that a block lived for; bytes and addresses are multiples of
+// Unit.
 type pageBlocks struct {
-	StartDeltas []int64  `json:"start_deltas"`
-	Events      []int64  `json:"events"`
-	Bytes       []int64  `json:"bytes"`
-	Label       []int    `json:"label"`
-	Addr        []uint64 `json:"addr"`
+	Start  packed `json:"start"`
+	Events packed `json:"events"`
+	Unit   int64  `json:"unit"`
+	Bytes  packed `json:"bytes"`
+	Addr   packed `json:"addr"`
+	Label  packed `json:"label"`
+}
+
+// pageSegments are like pageBlocks. Pool is a place in Strings.
+type pageSegments struct {
+	Start      packed `json:"start"`
+	Events     packed `json:"events"`
+	Unit       int64  `json:"unit"`
+	Bytes      packed `json:"bytes"`
+	Addr       packed `json:"addr"`
+	Stream     packed `json:"stream"`
+	Pool       packed `json:"pool"`
+	Expandable packed `json:"expandable"` // 0 or 1
 }
 
 type pagePeak struct {
@@ -107,9 +147,18 @@ type pageMark struct {
 	Seconds float64 `json:"seconds"`
 }
 
+type pageFailure struct {
+	Event          int64   `json:"event"`
+	Seconds        float64 `json:"seconds"`
+	RequestedBytes int64   `json:"requested_bytes"`
+}
+
 // pageColumnCount is how many columns a timeline has that is not given event by
 // event: some for each pixel, to zoom into.
 const pageColumnCount = 8000
+
+// pageTextBytes is about how much of names and stacks a page carries.
+const pageTextBytes = 3 << 20
 
 func (p Page) data(histories []*History) pageData {
 	d := pageData{Runs: []pageTimeline{}}
@@ -129,8 +178,12 @@ func (p Page) data(histories []*History) pageData {
 		limit = DefaultPageEvents
 	}
 	for i, share := range shares(have, limit) {
-		t := newPageTimeline(histories[i], share)
-		t.Name = p.Recordings[i].Name
+		t := newPageTimeline(histories[i], share, pageTextBytes/len(histories))
+		t.Name = Quote(p.Recordings[i].Name)
+		t.FlameBy = "stack"
+		if p.Recordings[i].Recorder != nil {
+			t.FlameBy = "module"
+		}
 		if run := p.run(i); run != nil {
 			t.Basis = run.Basis
 		}
@@ -139,24 +192,35 @@ func (p Page) data(histories []*History) pageData {
 	return d
 }
 
-// newPageTimeline takes a history down in at most limit events.
-func newPageTimeline(h *History, limit int64) pageTimeline {
-	t := pageTimeline{First: h.First, End: h.End, Timed: h.Timed(), Labels: []pageLabel{},
-		Phases: []pagePhase{}, Steps: []pageStep{}, Marks: []pageMark{}}
-	peak := &h.Peak
-	list := h.Blocks
+// newPageTimeline takes a history down in at most limit events and about
+// textBytes of names and stacks.
+func newPageTimeline(h *History, limit int64, textBytes int) pageTimeline {
+	t := pageTimeline{First: h.First, End: h.End, Timed: h.Timed(), CategoryBasis: h.CategoryBasis,
+		Phases: []pagePhase{}, Steps: []pageStep{}, Marks: []pageMark{}, Failures: []pageFailure{}}
+	blocks, segments := h.Blocks, h.Segments
 	if t.End-t.First <= limit {
 		t.events(h)
 	} else {
 		// Half as many, since a block takes two events.
-		list, t.LeftOut, t.LargestLeftOutBytes = thin(list, int(limit/2), peak.Event)
+		blocks, t.LeftOut.LargestBytes = thin(blocks, int(limit/2), func(b *BlockSpan) lifespan { return lifespan{b.Start, b.End, b.Bytes} }, h.Peak.Event)
+		segments, _ = thin(segments, int(limit/10), func(s *SegmentSpan) lifespan { return lifespan{s.Start, s.End, s.Bytes} }, h.Peak.Event)
+		t.LeftOut.Blocks, t.LeftOut.Segments = int64(len(h.Blocks)-len(blocks)), int64(len(h.Segments)-len(segments))
 		t.Columns = append(t.Columns, newPageColumns(h.series(instrument.ByEvent, pageColumnCount)))
 		if s := h.series(instrument.ByTime, pageColumnCount); s.Axis == instrument.ByTime {
 			t.Columns = append(t.Columns, newPageColumns(s))
 		}
 	}
-	t.blocks(h, list)
-	if peak.AllocatedBytes > 0 {
+	names := newPageNames(textBytes)
+	t.blocks(h, blocks, names)
+	t.segments(segments, names)
+	t.Strings = names.list
+	t.moments(h)
+	return t
+}
+
+// moments takes down what happened when.
+func (t *pageTimeline) moments(h *History) {
+	if peak := &h.Peak; peak.AllocatedBytes > 0 {
 		t.Peak = &pagePeak{peak.Event, peak.Time.Seconds(), peak.AllocatedBytes, peak.ReservedBytes, peak.ReservedThenBytes}
 	}
 	for _, s := range h.Steps {
@@ -169,16 +233,18 @@ func newPageTimeline(h *History, limit int64) pageTimeline {
 			ph.EndEvent, ph.Ended = t.End, h.time(t.End)
 		}
 		if ph.EndEvent >= t.First {
-			t.Phases = append(t.Phases, pagePhase{ph.Name, ph.Step, ph.Depth, ph.FirstEvent, ph.EndEvent,
+			t.Phases = append(t.Phases, pagePhase{Quote(ph.Name), ph.Step, ph.Depth, ph.FirstEvent, ph.EndEvent,
 				ph.Began.Seconds(), ph.Ended.Seconds(), ph.Error != ""})
 		}
 	}
 	for _, m := range h.Marks {
 		if m.Event >= t.First {
-			t.Marks = append(t.Marks, pageMark{m.Name, m.Event, m.Time.Seconds()})
+			t.Marks = append(t.Marks, pageMark{Quote(m.Name), m.Event, m.Time.Seconds()})
 		}
 	}
-	return t
+	for _, f := range h.Failures {
+		t.Failures = append(t.Failures, pageFailure{f.Event, h.time(f.Event).Seconds(), f.RequestedBytes})
+	}
 }
 
 // events takes down what blocks do not tell: times and reserved bytes.
@@ -187,67 +253,33 @@ func (t *pageTimeline) events(h *History) {
 	for at, u := range h.usage() {
 		if at >= h.First && u.ReservedBytes != reserved {
 			reserved = u.ReservedBytes
-			t.Reserved = append(t.Reserved, [2]int64{at, reserved})
+			t.ReservedAt, t.Reserved = append(t.ReservedAt, at), append(t.Reserved, reserved)
 		}
 	}
 	if t.Timed {
 		for _, at := range h.Times {
-			t.TimeDeltas = append(t.TimeDeltas, int64(at))
+			t.Times = append(t.Times, int64(at))
 		}
-		deltas(t.TimeDeltas)
 	}
-}
-
-// blocks takes blocks down, with the labels that they use.
-func (t *pageTimeline) blocks(h *History, list []BlockSpan) {
-	b := &t.Blocks
-	b.StartDeltas, b.Events, b.Bytes = []int64{}, []int64{}, []int64{}
-	b.Label, b.Addr = []int{}, []uint64{}
-	places := map[int32]int{}
-	for _, l := range list {
-		place, ok := places[l.Label]
-		if !ok {
-			place = len(t.Labels)
-			places[l.Label] = place
-			label := &h.Labels[l.Label]
-			t.Labels = append(t.Labels, pageLabel{label.Category.String(), label.Module, label.Op, label.Line})
-		}
-		b.StartDeltas = append(b.StartDeltas, l.Start)
-		b.Events = append(b.Events, l.End-l.Start)
-		b.Bytes = append(b.Bytes, l.Bytes)
-		b.Label = append(b.Label, place)
-		b.Addr = append(b.Addr, l.Addr)
-	}
-	deltas(b.StartDeltas)
 }
 
 func newPageColumns(s instrument.Series) pageColumns {
-	c := pageColumns{Axis: "event", Begin: float64(s.FirstEvent), End: float64(s.EndEvent), CategoryDeltas: map[string][]int64{}}
+	c := pageColumns{Axis: "event", Begin: float64(s.FirstEvent), End: float64(s.EndEvent), Categories: map[string]packed{}}
 	if s.Axis == instrument.ByTime {
 		c.Axis, c.Begin, c.End = "time", s.Began.Seconds(), s.Ended.Seconds()
 	}
 	for _, col := range s.Columns {
-		c.EventDeltas = append(c.EventDeltas, col.Event)
-		c.ReservedDeltas = append(c.ReservedDeltas, col.ReservedBytes)
+		c.Event = append(c.Event, col.Event)
+		c.Reserved = append(c.Reserved, col.ReservedBytes)
 	}
-	deltas(c.EventDeltas)
-	deltas(c.ReservedDeltas)
 	for _, category := range instrument.Categories() {
-		list := make([]int64, len(s.Columns))
+		list := make(packed, len(s.Columns))
 		for i := range s.Columns {
 			list[i] = s.Columns[i].ByCategory[category]
 		}
 		if slices.ContainsFunc(list, func(n int64) bool { return n != 0 }) {
-			deltas(list)
-			c.CategoryDeltas[category.String()] = list
+			c.Categories[category.String()] = list
 		}
 	}
 	return c
-}
-
-// deltas replaces each entry by its difference from the one before.
-func deltas(list []int64) {
-	for i := len(list) - 1; i > 0; i-- {
-		list[i] -= list[i-1]
-	}
 }

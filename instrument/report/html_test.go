@@ -105,9 +105,9 @@ func TestThin(t *testing.T) {
 	h := RecordedHistory(m.rec)
 	all := h.Blocks
 	peak := m.rec.Peak()
-	kept, leftOut, largest := thin(all, len(all)/2, peak.Event)
-	if int(leftOut)+len(kept) != len(all) || leftOut == 0 || largest <= 0 {
-		t.Fatalf("of %d blocks %d are kept and %d, of up to %d bytes, left out", len(all), len(kept), leftOut, largest)
+	kept, largest := thin(all, len(all)/2, func(b *BlockSpan) lifespan { return lifespan{b.Start, b.End, b.Bytes} }, peak.Event)
+	if len(kept) != len(all)/2 || largest <= 0 {
+		t.Fatalf("of %d blocks %d are kept, and ones of up to %d bytes left out", len(all), len(kept), largest)
 	}
 	var sum int64
 	for _, l := range kept {
@@ -118,17 +118,15 @@ func TestThin(t *testing.T) {
 	if sum != peak.AllocatedBytes {
 		t.Errorf("the kept blocks have %d bytes at the peak, want %d", sum, peak.AllocatedBytes)
 	}
-	timeline := newPageTimeline(h, 100)
-	if len(timeline.Columns) != 2 || timeline.TimeDeltas != nil {
+	timeline := newPageTimeline(h, 100, 1<<20)
+	if len(timeline.Columns) != 2 || timeline.Times != nil {
 		t.Fatalf("a thinned timeline has %d series", len(timeline.Columns))
 	}
 	for _, c := range timeline.Columns {
-		totals := make([]int64, len(c.EventDeltas))
-		for _, list := range c.CategoryDeltas {
-			sum := int64(0)
-			for i, d := range list {
-				sum += d
-				totals[i] += sum
+		totals := make([]int64, len(c.Event))
+		for _, list := range c.Categories {
+			for i, n := range list {
+				totals[i] += n
 			}
 		}
 		most := int64(0)

@@ -17,6 +17,10 @@ type pageView struct {
 
 	Title       string
 	Report      *Report
+	Failures    []failureView
+	Headline    string
+	Findings    []findingView
+	Inferred    bool // some categories are
 	Device      string
 	Settings    []setting
 	Held        int
@@ -25,6 +29,21 @@ type pageView struct {
 	Runs        []runView
 	Timelines   []timelineView
 	Explanation []string
+}
+
+// failureView is a run that ran out of memory.
+type failureView struct {
+	Title, Text string
+	Notes       []string
+}
+
+type findingView struct {
+	Finding
+	Amount string
+	// Shows says that the page has the event At, in the timeline of Index.
+	Shows bool
+	Index int
+	At    int64
 }
 
 type checkView struct {
@@ -73,6 +92,14 @@ type phaseView struct {
 	Seconds string
 }
 
+// stackingOrder is the place of each category in instrument.Categories.
+var stackingOrder = func() (order [instrument.NumCategories]int) {
+	for i, c := range instrument.Categories() {
+		order[c] = i
+	}
+	return order
+}()
+
 type markView struct {
 	Name                string
 	Allocated, Reserved amountView
@@ -88,7 +115,7 @@ func (p Page) view(histories []*History) (*pageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &pageView{Title: "tidemark: " + r.Scenario + " on " + r.Device.Kind, Report: r,
+	v := &pageView{Title: "tidemark: " + Quote(r.Scenario) + " on " + r.Device.Kind, Report: r, Headline: r.headline(),
 		Device: r.Device.describe() + describePrecision(r.Precision), Settings: settings, Explanation: p.Explanation}
 	for _, c := range r.Checks {
 		if c.Holds {
@@ -101,7 +128,13 @@ func (p Page) view(histories []*History) (*pageView, error) {
 		v.Checks = append(v.Checks, checkView{c, value(c.Expected, c.Unit), observed})
 	}
 	for i := range r.Runs {
+		if f := r.Runs[i].OOM; f != nil {
+			v.Failures = append(v.Failures, failureView{r.Runs[i].Name + " " + f.title(), f.text(), f.Notes})
+		}
 		v.Runs = append(v.Runs, newRunView(i, &r.Runs[i]))
+	}
+	for _, f := range r.Findings {
+		v.Findings = append(v.Findings, p.finding(f, histories))
 	}
 	used := map[instrument.Category]bool{}
 	for i, rec := range p.Recordings {
@@ -110,6 +143,7 @@ func (p Page) view(histories []*History) (*pageView, error) {
 			t.Basis = run.Basis
 		}
 		v.Timelines = append(v.Timelines, t)
+		v.Inferred = v.Inferred || histories[i].CategoryBasis == Inferred
 		for _, l := range histories[i].Labels {
 			used[l.Category] = true
 		}
@@ -120,6 +154,24 @@ func (p Page) view(histories []*History) (*pageView, error) {
 		}
 	}
 	return v, nil
+}
+
+// finding looks for the timeline in which a finding can be seen.
+func (p Page) finding(f Finding, histories []*History) findingView {
+	v := findingView{Finding: f}
+	if f.Bytes != 0 {
+		v.Amount = Bytes(f.Bytes, false)
+	}
+	if f.Event == nil {
+		return v
+	}
+	for i, h := range histories {
+		if (f.Run == "" || f.Run == p.Recordings[i].Name) && h.First <= *f.Event && *f.Event < h.End {
+			v.Shows, v.Index, v.At = true, i, *f.Event
+			break
+		}
+	}
+	return v
 }
 
 func newRunView(index int, r *Run) runView {

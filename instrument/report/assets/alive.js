@@ -12,6 +12,12 @@ function element(name, props = {}, ...children) {
   return e;
 }
 
+// breakable is a text that may be broken after the marks within long names, and
+// neither within words nor within numbers.
+function breakable(text) {
+  return text.split(/(?<=[./:])(?=[^\s./:\d])|(?<=[^\d.][./])(?=\d)/).flatMap((part, i) => i ? [document.createElement('wbr'), part] : [part]);
+}
+
 const aliveRows = 200;
 
 class Alive {
@@ -42,9 +48,9 @@ class Alive {
     const groups = timeline.alive(chart.event, how);
     const listed = groups.reduce((sum, g) => sum + g.bytes, 0);
     // Of columns only the maximum is known; at other events the list is.
-    const total = timeline.run.columns && view.event[p] !== chart.event ? listed : view.total[p];
-    this.totals(total, view, p);
-    this.list(groups, how, total, listed);
+    const exactly = view.event[p] === chart.event, total = exactly ? view.total[p] : listed;
+    this.totals(total, view, p, exactly);
+    this.list(groups, how, total, listed, exactly);
     document.getElementById('announce').textContent = `${timeline.run.name}, event ${chart.event}: ` +
       `${amount(total, this)} allocated in ${groups.length} groups, ${timeline.where(chart.event)}`;
   }
@@ -54,8 +60,9 @@ class Alive {
     return t.x[chart.timeline.pointOf(t, chart.event)].toFixed(6);
   }
 
-  totals(total, view, p) {
-    const bytes = this.categories.map((_, i) => view.byCategory[i][p]);
+  totals(total, view, p, exactly) {
+    const {timeline} = this.chart, bytes = this.categories.map((_, i) => exactly ? view.byCategory[i][p] : 0);
+    if (!exactly) for (const i of timeline.live(this.event)) bytes[timeline.labels[timeline.label[i]].rank] += timeline.bytes[i];
     const stack = element('div', {class: 'stack', 'aria-hidden': 'true'});
     const rows = [];
     this.categories.forEach((name, i) => {
@@ -71,24 +78,25 @@ class Alive {
     const head = element('table', {}, element('tbody', {}, row('allocated', total), row('reserved', view.reserved[p])));
     this.by('total').replaceChildren(head, stack,
       element('details', {...(this.open ? {open: ''} : {}), ontoggle: e => { this.open = e.target.open; }},
-        element('summary', {}, 'By category'), element('table', {}, element('tbody', {}, ...rows))));
+        element('summary', {}, 'By category' + (timeline.run.category_basis ? ` (${timeline.run.category_basis})` : '')), element('table', {}, element('tbody', {}, ...rows))));
   }
 
-  list(groups, how, total, listed) {
+  list(groups, how, total, listed, exactly) {
     const words = this.by('filter').value.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = g => [g.category, g.module, g.op, g.caller].filter(Boolean).join(' ').toLowerCase();
+    const text = g => [g.category, g.module, g.op, g.line].filter(Boolean).join(' ').toLowerCase();
     const found = words.length ? groups.filter(g => words.every(w => text(g).includes(w))) : groups;
     const {by, down} = this.sort;
     // A fixed order where the chosen one leaves it open.
     const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
     const rank = g => this.categories.indexOf(g.category);
-    const keys = {bytes: g => g.bytes, blocks: g => g.blocks, category: rank, name: g => (g.module || '') + '\n' + (g.op || '')};
+    const keys = {bytes: g => g.bytes, blocks: g => g.blocks, category: rank, name: g => [g.module, g.line, g.op].map(s => s || '').join('\n')};
     found.sort((a, b) => (down ? -1 : 1) * compare(keys[by](a), keys[by](b)) || b.bytes - a.bytes || rank(a) - rank(b) ||
       compare(a.module || '', b.module || '') || compare(a.op || '', b.op || '') || compare(a.addr || 0, b.addr || 0));
     const noun = how === 'block' ? 'blocks' : 'groups';
     let count = `${exact(found.length)} ${noun}`;
     if (words.length) count += ` of ${exact(groups.length)}, ${exact(found.reduce((s, g) => s + g.bytes, 0))} bytes`;
-    if (total > listed) count += `; ${exact(total - listed)} bytes are in blocks that this file leaves out`;
+    if (total > listed) count += `; ${exact(total - listed)} bytes are in small blocks, merged, which this file does not list`;
+    else if (!exactly) count += '; small blocks that this file does not list are not counted here';
     this.by('count').textContent = count;
     this.head(how);
     const shown = this.all ? found : found.slice(0, aliveRows);
@@ -108,8 +116,9 @@ class Alive {
       this.by('list').querySelector(`[data-sort=${id}]`).focus();
     }}, text + (this.sort.by === id ? (this.sort.down ? ' ↓' : ' ↑') : '')));
     const cells = [cell('bytes', 'size', {class: 'n'})];
-    if (how !== 'm') cells.push(cell('category', 'category'));
-    if (how === 'block' || how.length > 1 || how === 'm') cells.push(cell('name', how === 'm' || how === 'cm' ? 'module' : how === 'co' ? 'operation' : 'module, operation'));
+    if (how === 'block' || how.includes('c')) cells.push(cell('category', 'category'));
+    const names = how === 'block' ? 'module, operation, line' : [['m', 'module'], ['l', 'line'], ['o', 'operation']].filter(([letter]) => how.includes(letter)).map(([, text]) => text).join(', ');
+    cells.push(cell('name', names));
     if (how !== 'block') cells.push(cell('blocks', 'blocks', {class: 'n'}));
     this.by('list').tHead.replaceChildren(element('tr', {}, ...cells));
   }
@@ -117,11 +126,13 @@ class Alive {
   row(g, how, total) {
     const cells = [element('td', {class: 'n', title: (100 * g.bytes / total).toFixed(2) + ' % of what is allocated'},
       amount(g.bytes, this), element('small', {class: 'bytes'}, exact(g.bytes)))];
-    if (how !== 'm') cells.push(element('td', {class: 'category'}, element('i', {color: g.category}), g.category));
+    if (how === 'block' || how.includes('c')) cells.push(element('td', {class: 'category'}, element('i', {color: g.category}), g.category));
     const name = element('td', {});
-    if (g.module !== null) name.append(element('span', {class: 'module'}, g.module || '-'));
-    if (g.op !== null) name.append(element(g.module === null ? 'span' : 'small', {class: 'op'}, g.op || '-'));
-    if (how === 'block') name.append(element('small', {}, '0x' + g.addr.toString(16) + ', ' + (g.since < this.chart.timeline.run.first ? 'from before the first event' : 'since event ' + exact(g.since)) + (g.caller ? ' · ' + g.caller : '')));
+    for (const key of ['module', 'line', 'op']) {
+      if (g[key] === null || how === 'block' && key === 'line' && !g.line) continue;
+      name.append(element(name.childNodes.length ? 'small' : 'span', {class: key}, ...breakable(g[key] || '-')));
+    }
+    if (how === 'block') name.append(element('small', {}, '0x' + g.addr.toString(16) + ', ' + (g.since < this.chart.timeline.run.first ? 'from before the first event' : 'since event ' + exact(g.since))));
     cells.push(name);
     if (how !== 'block') cells.push(element('td', {class: 'n blocks'}, exact(g.blocks)));
     return element('tr', {}, ...cells);

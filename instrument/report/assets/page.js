@@ -2,19 +2,20 @@
 
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
-  const root = document.documentElement, charts = [];
+  const root = document.documentElement, charts = [], panels = [];
   const prefersDark = matchMedia('(prefers-color-scheme: dark)');
   const theme = document.getElementById('theme');
   function paint() {
     root.toggleAttribute('data-dark', theme.value === 'dark' || theme.value === '' && prefersDark.matches);
     for (const c of charts) c.plot.redraw();
+    for (const p of panels) if (p.later) p.later();
   }
   prefersDark.addEventListener('change', paint);
   theme.onchange = paint;
   paint();
   if (!data.runs.length) return;
 
-  const alive = new Alive(data);
+  panels.push(new Alive(data), new Flame(data), new SegmentMap(data));
   const state = {common: true, axis: 'event'};
   let active = null;
 
@@ -45,8 +46,10 @@
     if (run.peak && !chart.hasPeak()) notes.push(`The peak of ${amount(run.peak.allocated_bytes, chart)} was among them.`);
     if (run.columns) {
       notes.push(`The ${exact(run.end - run.first)} events are drawn as ${exact(chart.view.event.length)} columns with their true maxima.`);
-      if (run.left_out) notes.push(`The lists leave out ${exact(run.left_out)} blocks that were small or short-lived; the largest has ${exact(run.largest_left_out_bytes)} bytes.`);
+      const {left_out: out} = run;
+      if (out.blocks) notes.push(`Of its blocks this file has the ${exact(chart.timeline.start.length)} that held the most bytes for the longest; it merges ${exact(out.blocks)} small or short-lived ones, the largest of ${exact(out.largest_bytes)} bytes, into one entry of the flame graph.`);
     }
+    if (run.left_out.stacks) notes.push(`${exact(run.left_out.stacks)} kinds of blocks have their stacks or names cut for room.`);
     const note = figure.querySelector('.note');
     note.hidden = !notes.length;
     note.textContent = notes.join(' ');
@@ -57,7 +60,15 @@
     active = chart;
     chart.root.classList.add('active');
     chart.select(event);
-    alive.show(chart);
+    for (const p of panels) p.show(chart);
+  }
+
+  for (const b of document.querySelectorAll('.findings button')) {
+    b.onclick = () => {
+      const chart = charts[b.dataset.run], {run} = chart.timeline;
+      activate(chart, Math.min(Math.max(Number(b.dataset.event), run.first), run.end - 1));
+      chart.box.focus();
+    };
   }
 
   // The tools.

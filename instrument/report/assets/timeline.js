@@ -1,11 +1,22 @@
 'use strict';
 // The model: timelines, what they show in a range, and what is alive at an event.
 
-function undelta(list) {
-  const out = new Float64Array(list.length);
-  let sum = 0;
-  for (let i = 0; i < list.length; i++) out[i] = sum += list[i];
-  return out;
+// unpack reads a list of integers: base64 of a varint for each, which is its
+// difference from the one before in zigzag order. Numbers are multiples of unit.
+function unpack(text, unit = 1) {
+  const raw = atob(text), out = new Float64Array(raw.length);
+  let n = 0, sum = 0, z = 0, scale = 1;
+  for (let i = 0; i < raw.length; i++) {
+    const byte = raw.charCodeAt(i);
+    z += (byte & 127) * scale;
+    scale *= 128;
+    if (byte > 127) continue;
+    sum += z % 2 ? -(z + 1) / 2 : z / 2;
+    out[n++] = sum * unit;
+    z = 0;
+    scale = 1;
+  }
+  return out.slice(0, n);
 }
 
 // lastAtMost is the last index i with list[i] <= x, or -1.
@@ -24,8 +35,9 @@ class Timeline {
   constructor(run, categories) {
     this.run = run;
     this.categories = categories;
-    this.start = undelta(run.blocks.start_deltas);
-    this.end = this.start.map((s, i) => s + run.blocks.events[i]);
+    this.unpackLabels();
+    this.unpackBlocks();
+    this.segments = new Segments(run);
     this.views = {};
     if (run.columns) {
       for (const c of run.columns) this.views[c.axis] = this.fromColumns(c);
@@ -34,15 +46,37 @@ class Timeline {
     }
   }
 
+  unpackLabels() {
+    const {run} = this, l = run.labels, text = list => Array.from(unpack(list), i => run.strings[i]);
+    this.stacks = {parent: unpack(run.stacks.parent), name: text(run.stacks.name)};
+    const category = unpack(l.category), module = text(l.module), op = text(l.op), line = text(l.line), stack = unpack(l.stack);
+    this.labels = Array.from(category, (c, i) => ({category: this.categories[c], rank: c, module: module[i], op: op[i], line: line[i], stack: stack[i]}));
+  }
+
+  unpackBlocks() {
+    const b = this.run.blocks, lives = unpack(b.events);
+    this.start = unpack(b.start);
+    this.end = this.start.map((s, i) => s + lives[i]);
+    this.bytes = unpack(b.bytes, b.unit);
+    this.addr = unpack(b.addr, b.unit);
+    this.label = Int32Array.from(unpack(b.label));
+  }
+
+  // frames are a stack's, the outermost first.
+  frames(stack) {
+    const list = [];
+    for (let n = stack; n > 0; n = this.stacks.parent[n - 1]) list.push(this.stacks.name[n - 1]);
+    return list.reverse();
+  }
+
   // fromEvents adds the blocks up.
   fromEvents() {
-    const {run} = this, n = run.end - run.first, index = {};
-    this.categories.forEach((name, i) => { index[name] = i; });
+    const {run} = this, n = run.end - run.first;
     const byCategory = this.categories.map(() => new Float64Array(n + 1));
     for (let i = 0; i < this.start.length; i++) {
-      const list = byCategory[index[run.labels[run.blocks.label[i]].category]];
-      list[Math.max(0, this.start[i] - run.first)] += run.blocks.bytes[i];
-      list[this.end[i] - run.first] -= run.blocks.bytes[i];
+      const list = byCategory[this.labels[this.label[i]].rank];
+      list[Math.max(0, this.start[i] - run.first)] += this.bytes[i];
+      list[this.end[i] - run.first] -= this.bytes[i];
     }
     const total = new Float64Array(n), event = new Float64Array(n), reserved = new Float64Array(n);
     for (const list of byCategory) {
@@ -53,24 +87,23 @@ class Timeline {
       }
     }
     for (let k = 0; k < n; k++) event[k] = run.first + k;
-    (run.reserved || []).forEach(([at, bytes], i, all) => {
-      reserved.fill(bytes, at - run.first, i + 1 < all.length ? all[i + 1][0] - run.first : n);
-    });
+    const at = unpack(run.reserved_at), bytes = unpack(run.reserved);
+    at.forEach((from, i) => reserved.fill(bytes[i], from - run.first, i + 1 < at.length ? at[i + 1] - run.first : n));
     const common = {byCategory, total, reserved, event};
     this.views.event = {...common, x: event, begin: run.first, end: run.end};
     if (run.timed && n > 0) {
-      const x = undelta(run.time_deltas).map(ns => ns / 1e9);
+      const x = unpack(run.times).map(ns => ns / 1e9);
       if (x[n - 1] > x[0]) this.views.time = {...common, x, begin: x[0], end: x[n - 1]};
     }
   }
 
   fromColumns(c) {
-    const event = undelta(c.event_deltas), n = event.length;
-    const byCategory = this.categories.map(name => c.category_deltas[name] ? undelta(c.category_deltas[name]) : new Float64Array(n));
+    const event = unpack(c.event), n = event.length;
+    const byCategory = this.categories.map(name => c.categories[name] ? unpack(c.categories[name]) : new Float64Array(n));
     const total = new Float64Array(n);
     for (const list of byCategory) for (let k = 0; k < n; k++) total[k] += list[k];
     const x = event.map((_, k) => c.axis === 'event' ? c.begin + Math.ceil(k * (c.end - c.begin) / n) : c.begin + k * (c.end - c.begin) / n);
-    return {byCategory, total, reserved: undelta(c.reserved_deltas), event, x, begin: c.begin, end: c.end};
+    return {byCategory, total, reserved: unpack(c.reserved), event, x, begin: c.begin, end: c.end};
   }
 
   // view is the points along an axis, or along events if nothing was timed.
@@ -116,30 +149,46 @@ class Timeline {
     return k;
   }
 
-  // alive lists the blocks in use after an event, grouped: how is made of c, m
-  // and o for category, module and operation, or is "block".
+  // live lists the blocks in use after an event.
+  live(event) {
+    if (this.liveAt === event) return this.liveList;
+    const list = [];
+    for (let i = 0; i < this.start.length && this.start[i] <= event; i++) if (this.end[i] > event) list.push(i);
+    this.liveAt = event;
+    return this.liveList = list;
+  }
+
+  // alive lists the blocks in use after an event, grouped: how is made of c, m,
+  // o and l for category, module, operation and line, or is "block".
   alive(event, how) {
-    const {run} = this, groups = new Map();
-    for (let i = 0; i < this.start.length && this.start[i] <= event; i++) {
-      if (this.end[i] <= event) continue;
-      const label = run.labels[run.blocks.label[i]];
-      const group = {bytes: 0, blocks: 0,
-        category: how === 'block' || how.includes('c') ? label.category : '',
-        module: how === 'block' || how.includes('m') ? label.module || '' : null,
-        op: how === 'block' || how.includes('o') ? label.op || '' : null};
-      let key = [group.category, group.module, group.op].join('\n');
-      if (how === 'block') {
+    const groups = new Map(), all = how === 'block', by = letter => all || how.includes(letter);
+    for (const i of this.live(event)) {
+      const label = this.labels[this.label[i]];
+      const group = {bytes: 0, blocks: 0, category: by('c') ? label.category : '', module: by('m') ? label.module : null,
+        op: by('o') ? label.op : null, line: by('l') ? label.line : null};
+      let key = [group.category, group.module, group.op, group.line].join('\n');
+      if (all) {
         key = i;
-        group.addr = run.blocks.addr[i];
+        group.addr = this.addr[i];
         group.since = this.start[i];
-        group.caller = label.caller || '';
       }
       if (!groups.has(key)) groups.set(key, group);
       const g = groups.get(key);
-      g.bytes += run.blocks.bytes[i];
+      g.bytes += this.bytes[i];
       g.blocks++;
     }
     return [...groups.values()];
+  }
+
+  // missing is the bytes by category of the blocks in use after an event that
+  // this file leaves out; null where that is not known.
+  missing(view, event) {
+    if (!this.run.left_out.blocks) return null;
+    const p = this.pointOf(view, event);
+    if (view.event[p] !== event) return null;
+    const bytes = view.byCategory.map(list => list[p]);
+    for (const i of this.live(event)) bytes[this.labels[this.label[i]].rank] -= this.bytes[i];
+    return bytes;
   }
 
   // where names the step and the phases that an event is in.
