@@ -35,6 +35,17 @@ type Options struct {
 	// mixed precision, where its outputs are not a multiple of what matrix
 	// units read at once: see Output.Columns. It is for those who look at that.
 	PadHead bool
+	// Interrupted is asked at every call of a module, and while the graph is
+	// planned; its error ends the building. Nil never interrupts.
+	Interrupted func() error
+}
+
+// Interrupt is the error of Interrupted, if there is one.
+func (o Options) Interrupt() error {
+	if o.Interrupted == nil {
+		return nil
+	}
+	return o.Interrupted()
 }
 
 // Composition is how layers are made of operations.
@@ -207,6 +218,9 @@ func (b *Builder) Run(in ...*gorgonia.Node) (Output, error) { return b.Call("", 
 
 // Call calls a submodule under its name within the module being called.
 func (b *Builder) Call(name string, m Module, in ...*gorgonia.Node) (Output, error) {
+	if err := b.options.Interrupt(); err != nil {
+		return Output{}, err
+	}
 	outer := b.path
 	b.own(outer)
 	b.path = join(outer, name)

@@ -61,16 +61,17 @@ type kind struct {
 	standard Implementation   // that PyTorch uses
 	others   []Implementation // as suffixes of the name
 	rate     float64          // PyTorch's default learning rate
+	state    int              // tensors of a parameter's size that are kept for it
 	make     func(kind, Options) Optimizer
 }
 
 func kinds() []kind {
 	return []kind{
-		{"sgd", Foreach, []Implementation{Fused, Loop}, 1e-3, newSGD},
-		{"sgd-momentum", Foreach, []Implementation{Fused, Loop}, 1e-3, newSGD},
-		{"adam", Foreach, []Implementation{Fused, Loop}, 1e-3, newAdam},
-		{"adamw", Foreach, []Implementation{Fused, Loop}, 1e-3, newAdam},
-		{"adafactor", Loop, []Implementation{Fused}, 1e-2, newAdafactor},
+		{"sgd", Foreach, []Implementation{Fused, Loop}, 1e-3, 0, newSGD},
+		{"sgd-momentum", Foreach, []Implementation{Fused, Loop}, 1e-3, 1, newSGD},
+		{"adam", Foreach, []Implementation{Fused, Loop}, 1e-3, 2, newAdam},
+		{"adamw", Foreach, []Implementation{Fused, Loop}, 1e-3, 2, newAdam},
+		{"adafactor", Loop, []Implementation{Fused}, 1e-2, 0, newAdafactor},
 	}
 }
 
@@ -116,6 +117,28 @@ func New(name string, o Options) (Optimizer, error) {
 func DefaultLearningRate(name string) (float64, error) {
 	k, _, err := find(name)
 	return k.rate, err
+}
+
+// StateTensors is how many tensors of a parameter's size an optimizer keeps for
+// each parameter from its first step on, at the least.
+func StateTensors(name string) (int, error) {
+	k, _, err := find(name)
+	return k.state, err
+}
+
+// Variants are the names of the same optimizer's other implementations.
+func Variants(name string) []string {
+	k, own, err := find(name)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, i := range k.others {
+		if i != own {
+			names = append(names, k.name+"-"+string(i))
+		}
+	}
+	return names
 }
 
 func find(name string) (kind, Implementation, error) {

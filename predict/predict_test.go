@@ -67,10 +67,10 @@ func TestJudge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := verdicts[0]; !v.Fits || v.RoomBytes != mib || v.Remedies != nil {
+	if v := verdicts[0]; !v.Fits || *v.RoomBytes != mib || v.Remedies != nil {
 		t.Errorf("with room: %+v", v)
 	}
-	if v := verdicts[2]; v.Fits || v.RoomBytes >= 0 || len(v.Remedies) != 0 {
+	if v := verdicts[2]; v.Fits || *v.RoomBytes >= 0 || len(v.Remedies) != 0 || len(v.Tried) < 6 {
 		t.Errorf("less than the weights: %+v", v)
 	}
 	v := verdicts[1]

@@ -56,7 +56,7 @@ func runActivations(ctx context.Context, o Options) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	count, err := CountActivations(m.Name, m.Config, m.Tokens)
+	count, err := CountActivations(ctx, m.Name, m.Config, m.Tokens)
 	if err != nil {
 		return nil, err
 	}

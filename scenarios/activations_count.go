@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,8 +86,9 @@ type SavedCount struct {
 }
 
 // CountActivations counts a model's activations for one sequence of tokens; 0
-// tokens is for dense nets, whose rows have features instead.
-func CountActivations(name string, config nn.Config, tokens int) (*ActivationCount, error) {
+// tokens is for dense nets, whose rows have features instead. It ends early
+// with the context's error.
+func CountActivations(ctx context.Context, name string, config nn.Config, tokens int) (*ActivationCount, error) {
 	c := &ActivationCount{Model: name, Tokens: int64(max(tokens, 1))}
 	for _, composition := range []nn.Composition{nn.Fused, nn.Eager} {
 		m, err := nn.New(config)
@@ -100,7 +102,8 @@ func CountActivations(name string, config nn.Config, tokens int) (*ActivationCou
 				return nil, err
 			}
 		}
-		g, err := train.BuildGraph(m, shape, train.MeanOutput, nn.Options{DType: device.Float32, Training: true, Composition: composition})
+		g, err := train.BuildGraph(m, shape, train.MeanOutput, nn.Options{DType: device.Float32, Training: true, Composition: composition,
+			Interrupted: ctx.Err})
 		if err != nil {
 			return nil, err
 		}

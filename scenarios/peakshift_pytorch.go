@@ -60,6 +60,9 @@ func eagerPeak(r *trained) (instrument.Usage, error) {
 	if err != nil {
 		return instrument.Usage{}, fmt.Errorf("calculating PyTorch's eager mode: %w", err)
 	}
+	if w.Failed != nil {
+		return instrument.Usage{}, fmt.Errorf("calculating PyTorch's eager mode: %w", w.Failed)
+	}
 	var most instrument.Usage
 	phases := w.Recorder.Phases()
 	for _, p := range phases {

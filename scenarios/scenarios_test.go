@@ -115,7 +115,7 @@ func TestActivationsFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tokens := range []int{1, 256} {
-		c, err := CountActivations(tutorialModel, config, tokens)
+		c, err := CountActivations(context.Background(), tutorialModel, config, tokens)
 		if err != nil {
 			t.Fatal(err)
 		}

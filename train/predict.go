@@ -48,6 +48,9 @@ type Workload struct {
 	// Profile is what libraries take; nothing when zero.
 	Profile   session.Profile
 	Allocator alloc.Config
+	// Interrupted is asked often while predicting; its error ends that. Nil
+	// never interrupts.
+	Interrupted func() error
 }
 
 // Prediction is a predicted training.
@@ -57,6 +60,8 @@ type Prediction struct {
 	Segments   []alloc.Segment
 	// Failed is the out-of-memory error that ended the training, or nil.
 	Failed error
+	// Prepared is what predicted, for further predictions.
+	Prepared *Prepared
 }
 
 // Predict runs a training on the meta device, in the manner of a plain PyTorch
@@ -89,6 +94,16 @@ type Prepared struct {
 	plan  *plan.Plan
 }
 
+// With is the same plan for another optimizer, number of steps and of
+// micro-batches, which decide nothing of it, except that a single micro-batch
+// has a plan of its own.
+func (r *Prepared) With(w Workload) *Prepared {
+	other := *r
+	other.w.Optimizer, other.w.OptimizerOptions = w.Optimizer, w.OptimizerOptions
+	other.w.Steps, other.w.Accumulate = w.Steps, max(w.Accumulate, 1)
+	return &other
+}
+
 // Predict is the function of this name with allocator settings of its own. A
 // Prepared can predict any number of times, also from several goroutines.
 func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
@@ -104,7 +119,7 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 	rec := instrument.New(instrument.Options{NoTiming: true})
 	rec.Attach(p.dev.Allocator())
 	p.s = session.New(p.dev, rec, session.Options{Profile: r.w.Profile})
-	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model)}
+	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model), Prepared: r}
 	if err := p.run(); err != nil {
 		if !errors.Is(err, alloc.ErrOutOfMemory) {
 			return nil, err
@@ -140,6 +155,9 @@ func Prepare(w Workload) (*Prepared, error) {
 	if w.Precision == "" {
 		w.Precision = FP32
 	}
+	if w.Interrupted == nil {
+		w.Interrupted = func() error { return nil }
+	}
 	if w.Composition == nn.Fused {
 		w.Profile = session.Profile{}
 		if w.Precision == BF16 {
@@ -162,6 +180,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	case BF16:
 		o.DType = device.BFloat16
 	}
+	o.Interrupted = w.Interrupted
 	if p.graph, err = buildForPrediction(nn.NewBuilder(p.model, o), w); err != nil {
 		return nil, err
 	}
@@ -215,6 +234,9 @@ func (p *predictor) step() error {
 }
 
 func (p *predictor) microBatch(m int) error {
+	if err := p.w.Interrupted(); err != nil {
+		return err
+	}
 	s := p.s
 	name := func(phase string) string {
 		if p.w.Accumulate > 1 {

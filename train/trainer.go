@@ -59,6 +59,7 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 		return nil, err
 	}
 	build.GradientCheckpointing, build.Training = s.GradientCheckpointing, true
+	build.Interrupted = o.Session.Interrupted
 	model, err := nn.New(s.Model)
 	if err != nil {
 		return nil, err

@@ -57,7 +57,9 @@ func countActivations(c *cli.Context) error {
 	if name == "" {
 		name = filepath.Base(c.String("config"))
 	}
-	count, err := scenarios.CountActivations(name, config, tokens)
+	count, err := untilDone(c.Context, func() (*scenarios.ActivationCount, error) {
+		return scenarios.CountActivations(c.Context, name, config, tokens)
+	})
 	if err != nil {
 		return err
 	}

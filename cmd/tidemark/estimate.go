@@ -290,34 +290,43 @@ func estimateTraining(c *cli.Context) error {
 		}
 		cards = []predict.Card{card}
 	}
-	// Graphs are many small objects that live shortly: fewer collections cost
-	// some tens of megabytes and save a tenth of the time.
+	// Graphs are many small objects that live shortly: fewer collections save a
+	// tenth of the time, up to what a small machine can spare.
 	defer debug.SetGCPercent(debug.SetGCPercent(250))
-	p, err := train.Predict(w)
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(300 << 20))
+	w.Interrupted = c.Context.Err
+	e, err := untilDone(c.Context, func() (*estimated, error) { return predictTraining(w, settings, cards) })
 	if err != nil {
-		return err
-	}
-	e := estimated{Tidemark: version, Settings: settings, Run: report.NewRun("estimate", p.Parameters, report.Calculated, p.Recorder)}
-	e.Assumptions = append(assumptionsOf(w), choicesOf(w, settings)...)
-	own := p
-	if p.Failed != nil {
-		e.OutOfMemory = p.Failed.Error()
-		free := w
-		free.Allocator.LimitBytes = 0
-		if own, err = train.Predict(free); err != nil {
-			return err
-		}
-	}
-	if w.Allocator.LimitBytes > 0 {
-		cards = append([]predict.Card{{Name: "--limit-gib", MemoryBytes: w.Allocator.LimitBytes + predict.ContextBytes}}, cards...)
-	}
-	if e.Cards, err = predict.Judge(w, own, cards); err != nil {
 		return err
 	}
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, e)
 	}
 	return e.print(c.App.Writer, c.Bool("bytes"))
+}
+
+// predictTraining predicts a training and judges the cards.
+func predictTraining(w train.Workload, settings estimateSettings, cards []predict.Card) (*estimated, error) {
+	p, err := train.Predict(w)
+	if err != nil {
+		return nil, err
+	}
+	e := &estimated{Tidemark: version, Settings: settings, Run: report.NewRun("estimate", p.Parameters, report.Calculated, p.Recorder)}
+	e.Assumptions = append(assumptionsOf(w), choicesOf(w, settings)...)
+	own := p
+	if p.Failed != nil {
+		e.OutOfMemory = p.Failed.Error()
+		free := w
+		free.Allocator.LimitBytes = 0
+		if own, err = p.Prepared.Predict(free.Allocator); err != nil {
+			return nil, err
+		}
+	}
+	if w.Allocator.LimitBytes > 0 {
+		cards = append([]predict.Card{{Name: "--limit-gib", MemoryBytes: w.Allocator.LimitBytes + predict.ContextBytes}}, cards...)
+	}
+	e.Cards, err = predict.Judge(w, own, cards)
+	return e, err
 }
 
 func assumptionsOf(w train.Workload) []report.Assumption {
@@ -344,27 +353,49 @@ func (e *estimated) print(w io.Writer, exact bool) error {
 		fmt.Fprintf(w, "\n%s: %s\n", what, oneLine(e.OutOfMemory))
 	}
 	fmt.Fprintln(w, "\nCards (calculated; a card's own memory less the context, which is assumed)")
+	var tried []string
 	for _, v := range e.Cards {
-		line := fmt.Sprintf("  %-16s %9s usable  ", v.Name, inGiB(v.UsableBytes))
-		if v.Fits {
-			fmt.Fprintf(w, "%sfits, with %s to spare\n", line, inGiB(v.RoomBytes))
-			continue
+		fmt.Fprintf(w, "  %-17s %9s usable  %s\n", v.Name, inGiB(v.UsableBytes), verdictOf(v))
+		if !v.Fits {
+			fmt.Fprintf(w, "      %s\n", remediesOf(v))
 		}
-		if v.Fragmented {
-			fmt.Fprintf(w, "%sdoes not fit: what is allocated would, but not in fragments; up to %s missing\n", line, inGiB(-v.RoomBytes))
-		} else {
-			fmt.Fprintf(w, "%sdoes not fit: %s missing\n", line, inGiB(-v.RoomBytes))
-		}
-		var ways []string
-		for _, m := range v.Remedies {
-			ways = append(ways, fmt.Sprintf("%s (peak %s)", m.Change, inGiB(m.PeakBytes)))
-		}
-		switch {
-		case len(ways) > 0:
-			fmt.Fprintf(w, "      would fit with %s\n", strings.Join(ways, "; or "))
-		default:
-			fmt.Fprintln(w, "      and no batch size, checkpointing, fused optimizer or bf16 would make it")
+		if len(v.Tried) > 0 {
+			tried = v.Tried
 		}
 	}
+	if tried != nil {
+		fmt.Fprintf(w, "  tried, alone and together: %s\n", joinNames(tried))
+	}
 	return nil
+}
+
+// verdictOf says whether a training fits, and how well.
+func verdictOf(v predict.Verdict) string {
+	switch {
+	case v.RoomBytes == nil:
+		return "does not fit: it runs out of memory on any device"
+	case v.Fits:
+		return fmt.Sprintf("fits, with %s to spare", inGiB(*v.RoomBytes))
+	case v.Fragmented:
+		return fmt.Sprintf("does not fit: what is allocated would, but not in fragments; up to %s missing", inGiB(-*v.RoomBytes))
+	}
+	return fmt.Sprintf("does not fit: %s missing", inGiB(-*v.RoomBytes))
+}
+
+// namedRemedies is how many of the changes that help are printed; JSON has all.
+const namedRemedies = 3
+
+// remediesOf names what would make a training fit, the cheapest first.
+func remediesOf(v predict.Verdict) string {
+	var ways []string
+	for _, m := range v.Remedies {
+		ways = append(ways, fmt.Sprintf("%s (peak %s)", m.Change, inGiB(m.PeakBytes)))
+	}
+	switch n := len(ways) - namedRemedies; {
+	case len(ways) == 0:
+		return "nothing that was tried makes it fit"
+	case n > 0:
+		return fmt.Sprintf("would fit with %s; %d more with --json", strings.Join(ways[:namedRemedies], "; or "), n)
+	}
+	return "would fit with " + strings.Join(ways, "; or ")
 }

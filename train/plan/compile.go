@@ -211,6 +211,9 @@ func (c *compiler) emitAll() error {
 	c.findSegments()
 	c.findCheap()
 	for _, n := range c.forward {
+		if err := c.b.Options().Interrupt(); err != nil {
+			return err
+		}
 		if err := c.emit(n, false, false); err != nil {
 			return err
 		}
@@ -230,6 +233,9 @@ func (c *compiler) emitAll() error {
 	for _, n := range c.backward {
 		if c.eager() {
 			break
+		}
+		if err := c.b.Options().Interrupt(); err != nil {
+			return err
 		}
 		if err := c.replayFor(n); err != nil {
 			return err

@@ -192,6 +192,9 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 		}
 		group := nodes[:end]
 		nodes = nodes[end:]
+		if err := c.b.Options().Interrupt(); err != nil {
+			return err
+		}
 		for _, n := range group {
 			if err := c.replayFor(n); err != nil {
 				return err

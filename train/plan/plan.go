@@ -109,6 +109,9 @@ func Compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*Plan, e
 	if err := c.backpropagate(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
+	if err := b.Options().Interrupt(); err != nil {
+		return nil, err
+	}
 	c.order()
 	if err := c.emitAll(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)

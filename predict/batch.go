@@ -1,0 +1,161 @@
+package predict
+
+import (
+	"sort"
+
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// line is the allocated peak at some rows, on the lines that the phases' peaks
+// make through two other batch sizes.
+func line(rows, at1 int, f1 figures, at2 int, f2 figures) int64 {
+	var most float64
+	for i := range min(len(f1.phases), len(f2.phases)) {
+		slope := float64(f2.phases[i]-f1.phases[i]) / float64(at2-at1)
+		most = max(most, float64(f1.phases[i])+slope*float64(rows-at1))
+	}
+	return int64(min(most, 1<<62))
+}
+
+// roundingSlack is by how much the allocator's rounding lets a peak differ from
+// a straight line.
+const roundingSlack = 16 * mib
+
+// largestBatch is the most rows, fewer than the workload's own, that fit; 0
+// when not even one does. A phase's peak is the greatest of several that each
+// grow evenly with rows, which makes it convex: between two known batch sizes
+// it is at most on the line through them, beyond them at least. So the search
+// goes by these lines, and they spare it most trials.
+func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, error) {
+	at := func(rows int) (bool, figures, error) {
+		v := w
+		v.Shape.Rows = rows
+		return s.fits(v, limit)
+	}
+	ok, best, err := at(1)
+	if err != nil || !ok {
+		return 0, best, err
+	}
+	_, above, err := at(w.Shape.Rows)
+	if err != nil {
+		return 0, best, err
+	}
+	b := bracket{low: 1, best: best, high: w.Shape.Rows, above: above, limit: limit}
+	// What is known from other limits narrows the range.
+	for rows := 2; rows < w.Shape.Rows && rows < 1<<12; rows++ {
+		v := w
+		v.Shape.Rows = rows
+		known, ok := s.known(v)
+		switch {
+		case !ok:
+		case known.failed || known.allocated > limit:
+			b.fails(rows, known)
+		case known.reserved <= limit:
+			b.holds(rows, known)
+		}
+	}
+	for b.high-b.low > 1 {
+		rows := b.guess()
+		if rows == b.low {
+			break
+		}
+		ok, f, err := at(rows)
+		if err != nil {
+			return 0, best, err
+		}
+		if ok {
+			b.holds(rows, f)
+		} else {
+			b.fails(rows, f)
+		}
+	}
+	return b.low, b.best, nil
+}
+
+// bracket is what is known of the most rows that fit.
+type bracket struct {
+	limit     int64
+	low, high int // fits, does not fit
+	best      figures
+	above     figures
+	before    int // a smaller batch that fits, or 0
+	below     figures
+	guesses   int
+}
+
+func (b *bracket) holds(rows int, f figures) {
+	if rows > b.low {
+		b.before, b.below = b.low, b.best
+		b.low, b.best = rows, f
+	}
+}
+
+func (b *bracket) fails(rows int, f figures) {
+	if rows < b.high {
+		b.high, b.above = rows, f
+	}
+}
+
+// upTo is how many rows from low on, short of high, are within a limit on a
+// line.
+func (b *bracket) upTo(limit int64, at1 int, f1 figures, at2 int, f2 figures) int {
+	return b.low + sort.Search(b.high-b.low-1, func(i int) bool { return line(b.low+1+i, at1, f1, at2, f2) > limit })
+}
+
+// guess is the rows to try next; low when nothing above it can fit.
+func (b *bracket) guess() int {
+	b.guesses++
+	sure := b.low + 1
+	if !b.above.failed {
+		sure = max(sure, b.upTo(b.limit, b.low, b.best, b.high, b.above))
+	}
+	if b.before == 0 {
+		return sure
+	}
+	most := b.upTo(b.limit+roundingSlack, b.before, b.below, b.low, b.best)
+	if most == b.low {
+		return b.low
+	}
+	if most+1 < b.high { // beyond it nothing fits
+		b.high, b.above = most+1, figures{failed: true}
+	}
+	switch {
+	case b.guesses > 6:
+		return (b.low + b.high) / 2
+	case b.above.failed:
+		return most
+	}
+	return (sure + most + 1) / 2
+}
+
+// accumulated splits the batch into micro-batches of the most rows that fit; 0
+// when none do. A micro-batch that fits by itself can be too large beside the
+// gradients of earlier ones.
+func (s *search) accumulated(w train.Workload, limit int64) (train.Workload, bool, figures, error) {
+	rows, times := w.Shape.Rows, max(w.Accumulate, 1)
+	var parts []int // that divide the batch, rising
+	for n := 1; n < rows; n++ {
+		if rows%n == 0 {
+			parts = append(parts, n)
+		}
+	}
+	var found figures
+	var failed error
+	i := sort.Search(len(parts), func(i int) bool {
+		if failed != nil {
+			return true
+		}
+		w.Shape.Rows, w.Accumulate = parts[i], times*(rows/parts[i])
+		ok, f, err := s.fits(w, limit)
+		failed = err
+		if ok {
+			found = f
+		}
+		return !ok
+	})
+	if failed != nil || i == 0 {
+		return w, false, found, failed
+	}
+	w.Shape.Rows, w.Accumulate = parts[i-1], times*(rows/parts[i-1])
+	return w, true, found, nil
+}

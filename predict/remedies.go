@@ -1,0 +1,224 @@
+package predict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// change is one flag of the command line. Of one kind a training has one.
+type change struct {
+	kind, flag string
+	apply      func(*train.Workload)
+	// after is the flag of a change that asks less of a training: this one is
+	// only tried where that does not do.
+	after string
+}
+
+// changes are those that a workload does not have yet, the cheaper first: those
+// that change no result and little speed, then what computes more, then what
+// changes the numbers, then what changes the training.
+func (s *search) changes() []change {
+	var list []change
+	optimizer := func(names ...string) {
+		var after string
+		for _, name := range names {
+			flag := "--optimizer " + name
+			list = append(list, change{"optimizer", flag, func(w *train.Workload) {
+				w.Optimizer, w.OptimizerOptions = name, optim.Options{}
+			}, after})
+			after = flag
+		}
+	}
+	precision := func(p train.Precision) {
+		list = append(list, change{kind: "precision", flag: "--precision " + string(p), apply: func(w *train.Workload) { w.Precision = p }})
+	}
+	optimizer(optim.Variants(s.base.Optimizer)...)
+	if !s.base.GradientCheckpointing && s.base.Model.Type() != "mlp" {
+		list = append(list, change{kind: "checkpointing", flag: "--gradient-checkpointing",
+			apply: func(w *train.Workload) { w.GradientCheckpointing = true }})
+	}
+	if s.base.Precision == train.FP32 || s.base.Precision == "" {
+		precision(train.AMP)
+	}
+	if s.base.Precision != train.BF16 && s.base.Composition == nn.Eager {
+		precision(train.BF16)
+	}
+	optimizer(s.lighter()...)
+	return list
+}
+
+// lighter are the optimizers that keep less than the workload's own.
+func (s *search) lighter() []string {
+	names := []string{"adafactor", "sgd"}
+	for i, name := range names {
+		if s.base.Optimizer == name || slices.Contains(optim.Variants(name), s.base.Optimizer) {
+			return names[i+1:]
+		}
+	}
+	return names
+}
+
+// mostTogether is how many combinations are named, where no single change does.
+const mostTogether = 3
+
+// attempt is the search for what makes a workload fit one limit.
+type attempt struct {
+	*search
+	limit int64
+	found []Remedy
+}
+
+// remedies are the single changes that make the workload fit a limit; where
+// there is none, some that do it in pairs, else some that do it together. Where
+// nothing does, tried says what was predicted.
+func (s *search) remedies(limit int64) (found []Remedy, tried []string, err error) {
+	a := &attempt{search: s, limit: limit}
+	if f, ok := s.known(s.base); ok && !f.failed && f.allocated <= limit && s.unlimited() {
+		w := s.base
+		w.Allocator.ExpandableSegments = true
+		if _, err := a.try("--alloc-conf expandable_segments:True", w); err != nil {
+			return nil, nil, err
+		}
+	}
+	changes := s.changes()
+	for n := range maxKinds(changes) + 1 {
+		if err := a.together(changes, n); err != nil || len(a.found) > 0 {
+			return a.found, nil, err
+		}
+	}
+	for _, c := range changes {
+		tried = append(tried, c.flag)
+	}
+	if s.base.Shape.Rows > 1 {
+		tried = append(tried, "--batch 1")
+	}
+	return nil, tried, nil
+}
+
+// maxKinds is how many of the changes can be made together.
+func maxKinds(changes []change) int {
+	kinds := map[string]bool{}
+	for _, c := range changes {
+		kinds[c.kind] = true
+	}
+	return len(kinds)
+}
+
+// together tries all sets of n changes with a smaller batch, and of n + 1 with
+// the whole one, which are as many changes. It names all single changes that
+// fit, and of larger sets some.
+func (a *attempt) together(changes []change, n int) error {
+	enough := func() bool { return n > 0 && len(a.found) >= mostTogether }
+	for _, set := range sets(changes, n+1) {
+		if enough() {
+			return nil
+		}
+		if a.needless(set) {
+			continue
+		}
+		if _, err := a.try(flagsOf(set), with(a.base, set)); err != nil {
+			return err
+		}
+	}
+	for _, set := range sets(changes, n) {
+		if enough() {
+			return nil
+		}
+		if a.needless(set) {
+			continue
+		}
+		if err := a.smaller(flagsOf(set), with(a.base, set)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needless says that the same set with less asked of the training was found.
+func (a *attempt) needless(set []change) bool {
+	for i, c := range set {
+		if c.after == "" {
+			continue
+		}
+		less := slices.Clone(set)
+		less[i].flag = c.after
+		if slices.ContainsFunc(a.found, func(r Remedy) bool { return strings.HasPrefix(r.Change+" ", flagsOf(less)+" ") }) {
+			return true
+		}
+	}
+	return false
+}
+
+// try predicts a variation and names it if it fits.
+func (a *attempt) try(flags string, w train.Workload) (bool, error) {
+	ok, f, err := a.fits(w, a.limit)
+	if ok {
+		a.found = append(a.found, Remedy{flags, f.allocated})
+	}
+	return ok, err
+}
+
+// smaller tries the largest micro-batches that make up the same batch, and the
+// largest batch: beside other changes only where there is no such micro-batch.
+func (a *attempt) smaller(flags string, w train.Workload) error {
+	if w.Shape.Rows == 1 {
+		return nil
+	}
+	add := func(f figures, format string, args ...any) {
+		change := strings.TrimSpace(flags + " " + fmt.Sprintf(format, args...))
+		a.found = append(a.found, Remedy{change, f.allocated})
+	}
+	split, ok, g, err := a.accumulated(w, a.limit)
+	if err != nil {
+		return err
+	}
+	if ok {
+		add(g, "--batch %d --accumulate %d", split.Shape.Rows, split.Accumulate)
+		if flags != "" {
+			return nil
+		}
+	}
+	rows, f, err := a.largestBatch(w, a.limit)
+	if err != nil || rows == 0 {
+		return err
+	}
+	add(f, "--batch %d", rows)
+	return nil
+}
+
+func with(w train.Workload, set []change) train.Workload {
+	for _, c := range set {
+		c.apply(&w)
+	}
+	return w
+}
+
+func flagsOf(set []change) string {
+	flags := make([]string, len(set))
+	for i, c := range set {
+		flags[i] = c.flag
+	}
+	return strings.Join(flags, " ")
+}
+
+// sets are the sets of n changes of different kinds, in the order of the
+// changes.
+func sets(changes []change, n int) [][]change {
+	if n == 0 {
+		return [][]change{nil}
+	}
+	var all [][]change
+	for i, c := range changes {
+		for _, rest := range sets(changes[i+1:], n-1) {
+			if !slices.ContainsFunc(rest, func(r change) bool { return r.kind == c.kind }) {
+				all = append(all, append([]change{c}, rest...))
+			}
+		}
+	}
+	return all
+}

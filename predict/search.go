@@ -1,0 +1,181 @@
+package predict
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/size"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// judgedSteps is how many steps a variation goes through: later ones are like
+// the second.
+const judgedSteps = 2
+
+// figures are a prediction's peaks.
+type figures struct {
+	allocated, reserved int64
+	phases              []int64 // the allocated peak of each phase of the first two steps
+	// failed says that the training did not get through, so that the figures
+	// are of a part of it.
+	failed bool
+}
+
+func figuresOf(p *train.Prediction) figures {
+	peak := p.Recorder.Peak()
+	f := figures{allocated: peak.AllocatedBytes, reserved: peak.ReservedBytes, failed: p.Failed != nil}
+	for _, p := range p.Recorder.Phases() {
+		if p.Step < judgedSteps {
+			f.phases = append(f.phases, p.Peak.AllocatedBytes)
+		}
+	}
+	return f
+}
+
+// search predicts variations of a workload, each once.
+type search struct {
+	base       train.Workload
+	parameters int64
+	mu         sync.Mutex
+	memo       map[string]*variation
+	plans      map[string]*planned
+	recent     []string // of plans for other batches than the workload's own
+	stopped    bool
+}
+
+// variation is a prediction of the workload with something changed.
+type variation struct {
+	figures
+	made   bool           // figures are; under the lock of the search
+	mu     sync.Mutex     // of what follows, and while predicting
+	within map[int64]bool // by limit: whether it runs within it
+}
+
+// planned is a plan, which is most of the work of a prediction. Variations that
+// differ in the optimizer alone share it.
+type planned struct {
+	mu       sync.Mutex
+	prepared *train.Prepared
+}
+
+// errStopped is what is left to do after another card's error.
+var errStopped = errors.New("stopped after an error")
+
+func newSearch(w train.Workload, own *train.Prediction) (*search, error) {
+	w.Accumulate = max(w.Accumulate, 1)
+	s := &search{base: w, parameters: own.Parameters, memo: map[string]*variation{}, plans: map[string]*planned{}}
+	s.memo[variationKey(w)] = &variation{figures: figuresOf(own), made: true}
+	s.plans[planKey(w)] = &planned{prepared: own.Prepared}
+	_, err := optim.StateTensors(w.Optimizer)
+	return s, err
+}
+
+func planKey(w train.Workload) string {
+	return fmt.Sprint(w.Shape.Rows, max(w.Accumulate, 1) > 1, w.GradientCheckpointing, w.Precision)
+}
+
+func variationKey(w train.Workload) string {
+	return fmt.Sprint(planKey(w), max(w.Accumulate, 1), w.Optimizer, w.Allocator.ExpandableSegments)
+}
+
+func (s *search) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+}
+
+// variation is the entry of a workload.
+func (s *search) variation(w train.Workload) *variation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := variationKey(w)
+	if s.memo[k] == nil {
+		s.memo[k] = &variation{}
+	}
+	return s.memo[k]
+}
+
+// known is a prediction that has been made.
+func (s *search) known(w train.Workload) (figures, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.memo[variationKey(w)]; v != nil && v.made {
+		return v.figures, true
+	}
+	return figures{}, false
+}
+
+func (s *search) learn(w train.Workload, f figures) {
+	v := s.variation(w)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v.figures, v.made = f, true
+}
+
+// predict runs a variation on meta under the given settings of the allocator.
+func (s *search) predict(w train.Workload, config alloc.Config) (*train.Prediction, error) {
+
+	r, err := s.plan(w)
+	if err != nil {
+		return nil, err
+	}
+	return r.With(w).Predict(config)
+}
+
+// recentPlans is how many plans of other batches are kept. A plan of a model
+// with 30 layers takes some 5 MB.
+const recentPlans = 12
+
+// plan is the plan of a variation. Those of the workload's own batch are asked
+// for by every card; of others, which can be many, the latest are kept.
+func (s *search) plan(w train.Workload) (*train.Prepared, error) {
+	k := planKey(w)
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return nil, errStopped
+	}
+	p := s.plans[k]
+	if p == nil {
+		p = &planned{}
+		s.plans[k] = p
+		if w.Shape.Rows != s.base.Shape.Rows {
+			if s.recent = append(s.recent, k); len(s.recent) > recentPlans {
+				delete(s.plans, s.recent[0])
+				s.recent = s.recent[1:]
+			}
+		}
+	}
+	s.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.prepared == nil {
+		var err error
+		if p.prepared, err = train.Prepare(w); err != nil {
+			return nil, err
+		}
+	}
+	return p.prepared, nil
+}
+
+// floor is what a workload needs at the least, when the optimizer steps:
+// weights, gradients and the optimizer's state.
+func (s *search) floor(w train.Workload) int64 {
+	bytes := int64(4)
+	if w.Precision == train.BF16 {
+		bytes = 2
+	}
+	state, err := optim.StateTensors(w.Optimizer)
+	if err != nil {
+		return 0 // nothing is known of it
+	}
+	// Parameters are bounded far below what could overflow.
+	n, err := size.Product(s.parameters, bytes, int64(2+state))
+	if err != nil {
+		return 0
+	}
+	return n
+}
