@@ -128,11 +128,17 @@ func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int, dropout float64
 	if !b.eager() {
 		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
 	}
+	way, err := op.ChooseSDPA(b.computing(), heads, heads, qkv.Shape()[2]/3/heads)
+	if err != nil {
+		return nil, err
+	}
+	if way == op.SDPAMath {
+		return b.mathPacked(qkv, heads, dropout)
+	}
 	split, err := op.SplitQKV(qkv)
 	if err != nil {
 		return nil, err
 	}
-	way := op.ChooseSDPA(b.computing(), heads, heads)
 	if !b.caching {
 		return op.EagerAttentionPacked(split, heads, way, nil)
 	}
@@ -142,6 +148,26 @@ func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int, dropout float64
 	}
 	b.cached = append(b.cached, cache)
 	return op.EagerAttentionPacked(split, heads, way, cache)
+}
+
+// mathPacked is attentionPacked by plain operations.
+func (b *Builder) mathPacked(qkv *gorgonia.Node, heads int, dropout float64) (*gorgonia.Node, error) {
+	if !b.options.Training {
+		dropout = 0
+	}
+	if b.caching {
+		cache, err := op.CachePacked(qkv)
+		if err != nil {
+			return nil, err
+		}
+		b.cached = append(b.cached, cache)
+	}
+	m, err := op.EagerMathAttentionPacked(qkv, heads, dropout, b.Serial)
+	if err != nil {
+		return nil, err
+	}
+	b.KeepUntil(m.Last, m.Held...)
+	return m.Out, nil
 }
 
 // computing is the element type of matrix products.
@@ -201,7 +227,10 @@ func (b *Builder) newGELU(x *gorgonia.Node) (Output, error) {
 // eager is transformers' attention with rotary positions, sdpa.
 func (a *llamaAttention) eager(b *Builder, x, cos, sin *gorgonia.Node) (Output, error) {
 	heads, kv := a.config.Heads, a.config.KVHeads
-	way := op.ChooseSDPA(b.computing(), heads, kv)
+	way, err := op.ChooseSDPA(b.computing(), heads, kv, a.config.HeadDim)
+	if err != nil {
+		return Output{}, err
+	}
 	c := chain{b: b}
 	view := func(n *gorgonia.Node, copies bool) *gorgonia.Node {
 		return c.apply(func() (*gorgonia.Node, error) { return op.EagerHeads(n, copies) })
@@ -212,7 +241,7 @@ func (a *llamaAttention) eager(b *Builder, x, cos, sin *gorgonia.Node) (Output, 
 	k := view(k0, true)
 	// The gradient of the values has the order of dimensions that they have
 	// themselves, which a cache changes, but from the memory-efficient kernel.
-	v := view(c.call("v_proj", a.v, x), way == op.SDPAMath || way == op.SDPACuDNN && b.caching)
+	v := view(c.call("v_proj", a.v, x), way == op.SDPAMath && heads != kv || way == op.SDPACuDNN && b.caching)
 	q = c.apply(func() (*gorgonia.Node, error) { return op.EagerRope(q, cos, sin, heads) })
 	k = c.apply(func() (*gorgonia.Node, error) { return op.EagerRope(k, cos, sin, kv) })
 	if c.err != nil {
@@ -232,7 +261,11 @@ func (a *llamaAttention) eager(b *Builder, x, cos, sin *gorgonia.Node) (Output, 
 	b.Hold(q, k, v)
 	var h *gorgonia.Node
 	if way == op.SDPAMath {
-		m, err := op.EagerMathAttention(q, k, v, heads, kv, b.Serial())
+		dropout := a.config.AttentionDropout
+		if !b.options.Training {
+			dropout = 0
+		}
+		m, err := op.EagerMathAttention(q, k, v, heads, kv, dropout, b.Serial)
 		if err != nil {
 			return Output{}, err
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
@@ -18,13 +19,16 @@ import (
 func TestEagerComputesTheSame(t *testing.T) {
 	llama := `"vocab_size":23,"hidden_size":24,"intermediate_size":40,"num_hidden_layers":2,"num_attention_heads":4,`
 	for name, config := range map[string]string{
-		"mlp":           `{"model_type":"mlp","dims":[7,11,9,5]}`,
-		"gpt":           `{"model_type":"gpt","vocab_size":23,"n_ctx":12,"n_layer":2,"n_embd":24,"n_head":3}`,
-		"gpt2":          `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":2,"n_embd":24,"n_head":3}`,
-		"gpt2, relu":    `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":1,"n_embd":24,"n_head":3,"activation_function":"relu"}`,
-		"llama":         `{"model_type":"llama",` + llama + `"num_key_value_heads":4}`,
-		"grouped llama": `{"model_type":"llama",` + llama + `"num_key_value_heads":2,"attention_bias":true,"mlp_bias":true}`,
-		"qwen2":         `{"model_type":"qwen2",` + llama + `"num_key_value_heads":1,"tie_word_embeddings":true}`,
+		"mlp":               `{"model_type":"mlp","dims":[7,11,9,5]}`,
+		"gpt":               `{"model_type":"gpt","vocab_size":23,"n_ctx":12,"n_layer":2,"n_embd":24,"n_head":3}`,
+		"gpt2":              `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":2,"n_embd":24,"n_head":3}`,
+		"gpt2, heads of 3":  `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":2,"n_embd":24,"n_head":8,"use_cache":false}`,
+		"gpt, heads of 5":   `{"model_type":"gpt","vocab_size":23,"n_ctx":12,"n_layer":2,"n_embd":20,"n_head":4}`,
+		"llama, heads of 6": `{"model_type":"llama","num_key_value_heads":4,` + strings.TrimSuffix(llama, ",") + `}`,
+		"gpt2, relu":        `{"model_type":"gpt2","vocab_size":23,"n_positions":12,"n_layer":1,"n_embd":24,"n_head":3,"activation_function":"relu"}`,
+		"llama":             `{"model_type":"llama",` + llama + `"num_key_value_heads":4}`,
+		"grouped llama":     `{"model_type":"llama",` + llama + `"num_key_value_heads":2,"attention_bias":true,"mlp_bias":true}`,
+		"qwen2":             `{"model_type":"qwen2",` + llama + `"num_key_value_heads":1,"tie_word_embeddings":true}`,
 	} {
 		for _, loss := range []train.Loss{train.CrossEntropy, train.MeanOutput} {
 			for _, checkpointing := range []bool{false, true} {

@@ -2,7 +2,6 @@ package op
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -22,18 +21,28 @@ const (
 	SDPAMath
 )
 
+// What the kernels ask of a head's elements: whole vectors of 16 bytes.
+const (
+	cudnnAlignment     = 8 // of two bytes each
+	efficientAlignment = 4 // of four
+)
+
 // ChooseSDPA is the way PyTorch 2.11 takes on a card of compute capability 9.0
-// for causal attention in training: cuDNN for bfloat16, else the
-// memory-efficient kernel, which does not share key/value heads, and plain
-// operations where neither applies.
-func ChooseSDPA(dt device.DType, heads, kvHeads int) SDPA {
+// for causal attention in training with heads of size elements: cuDNN for
+// bfloat16, else the memory-efficient kernel, which does not share key/value
+// heads and takes whole vectors only, and plain operations where neither applies.
+// Heads in bfloat16 that are no whole vectors go, padded, to a kernel
+// (FlashAttention) that is not here: they are refused.
+func ChooseSDPA(dt device.DType, heads, kvHeads, size int) (SDPA, error) {
 	switch {
+	case dt == device.BFloat16 && size%cudnnAlignment != 0:
+		return 0, fmt.Errorf("heads of %d elements in bfloat16: PyTorch pads them to a multiple of %d for FlashAttention, whose memory is not predicted", size, cudnnAlignment)
 	case dt == device.BFloat16:
-		return SDPACuDNN
-	case heads == kvHeads:
-		return SDPAEfficient
+		return SDPACuDNN, nil
+	case heads == kvHeads && size%efficientAlignment == 0:
+		return SDPAEfficient, nil
 	}
-	return SDPAMath
+	return SDPAMath, nil
 }
 
 // SplitQKV names packed queries, keys and values (B, T, 3·H·D) as an operand of
@@ -281,85 +290,4 @@ func eagerAttentionBackward[T device.Float](packed bool) kernel {
 		attentionGradients(a, in, c.Out, make([]T, a.batch*a.heads*a.queries))
 		return nil
 	}
-}
-
-// causalBias is the matrix that PyTorch adds to the scores: 0 where a query
-// sees a key, −∞ elsewhere. like is any value of the graph; it is not read.
-//
-// Kernel (Ints: T): aten.tril like → (T, T).
-func causalBias(like *gorgonia.Node, dt device.DType, t, serial int) (*gorgonia.Node, error) {
-	s := device.Spec{DType: dt, Shape: []int{t, t}}
-	n := int64(t) * int64(t)
-	m := &memoryScript{}
-	ones := m.temporary(n)
-	lower := m.temporary(n)
-	m.drop(ones)
-	zero := m.temporary(4)
-	infinity := m.temporary(4)
-	m.result(0).drop(infinity, zero, lower)
-	return Apply(Description{Kernel: "aten.tril", Out: s, Ints: []int64{int64(t), int64(serial)}, Memory: m.steps,
-		Host: host(dt, fillCausal[float32], fillCausal[float64])}, nil, nil, like)
-}
-
-func fillCausal[T device.Float](c *device.Call) error {
-	t := int(c.Ints[0])
-	y := device.Floats[T](c.Out[0])
-	for i := range y {
-		y[i] = 0
-		if i%t > i/t {
-			y[i] = T(math.Inf(-1))
-		}
-	}
-	return nil
-}
-
-// MathAttention is the result of plain attention and the values that Python's
-// variables hold until it is there.
-type MathAttention struct {
-	Out  *gorgonia.Node // (B, T, H·D)
-	Held []*gorgonia.Node
-	Last *gorgonia.Node // after which the held go
-}
-
-// EagerMathAttention is Attention by plain operations
-// (_scaled_dot_product_attention_math). q is (B, T, H·D), k and v are
-// (B, T, Hkv·D). Scores are scaled by √scale on either side. Every operation
-// has a kernel of its own; Ints: B, T, H, Hkv, D.
-func EagerMathAttention(q, k, v *gorgonia.Node, heads, kvHeads, serial int) (MathAttention, error) {
-	s, err := SpecOf(q)
-	if err != nil {
-		return MathAttention{}, err
-	}
-	if len(s.Shape) != 3 || s.Shape[2]%heads != 0 || heads%kvHeads != 0 {
-		return MathAttention{}, fmt.Errorf("attention: q %v does not divide into %d heads on %d", s, heads, kvHeads)
-	}
-	a := mathAttention{batch: s.Shape[0], tokens: s.Shape[1], heads: heads, kvHeads: kvHeads, size: s.Shape[2] / heads, dt: s.DType}
-	factor := 1 / math.Sqrt(math.Sqrt(float64(a.size)))
-	var failed error
-	do := func(n *gorgonia.Node, err error) *gorgonia.Node {
-		if failed == nil {
-			failed = err
-		}
-		return n
-	}
-	step := func(f func() (*gorgonia.Node, error)) *gorgonia.Node {
-		if failed != nil {
-			return nil
-		}
-		return do(f())
-	}
-	qs := step(func() (*gorgonia.Node, error) { return MulScalar(q, factor) })
-	bias := step(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial) })
-	kr := step(func() (*gorgonia.Node, error) { return a.repeat(k, 0) })
-	vr := step(func() (*gorgonia.Node, error) { return a.repeat(v, 1) })
-	ks := step(func() (*gorgonia.Node, error) { return MulScalar(kr, factor) })
-	qc := step(func() (*gorgonia.Node, error) { return a.transpose(qs) })
-	scores := step(func() (*gorgonia.Node, error) { return a.scores(qc, ks, bias) })
-	p := step(func() (*gorgonia.Node, error) { return a.softmax(scores) })
-	o := step(func() (*gorgonia.Node, error) { return a.weigh(p, vr) })
-	out := step(func() (*gorgonia.Node, error) { return a.back(o) })
-	if failed != nil {
-		return MathAttention{}, failed
-	}
-	return MathAttention{Out: out, Held: []*gorgonia.Node{qs, bias, kr}, Last: o}, nil
 }

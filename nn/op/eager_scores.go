@@ -10,6 +10,7 @@ import (
 type mathAttention struct {
 	batch, tokens, heads, kvHeads, size int
 	dt                                  device.DType
+	packed                              *gorgonia.Node // queries, keys and values where they come in one
 }
 
 func (a mathAttention) ints(more ...int64) []int64 {
@@ -63,13 +64,17 @@ func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 		Host: host(a.dt, fromHeads[float32], fromHeads[float64])}, []bool{true}, gradient, x)
 }
 
-// scores is q·kᵀ + bias. The gradient of q is (B, T, H·D) in memory, that of k
-// (B, H, T, D).
+// scores is q·kᵀ + bias. The gradient of q is (B, T, H·D) in memory, and that of
+// k, or (B, H, T, D) where k is of repeated heads.
 func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dk, err := Apply(Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
-			Host: host(a.dt, scoresToKeys[float32], scoresToKeys[float64])}, nil, nil, dy, in[0])
+		keys := Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
+			Host: host(a.dt, scoresToKeys[float32], scoresToKeys[float64])}
+		if a.heads == a.kvHeads {
+			keys.Out, keys.Host = a.together(), host(a.dt, scoresToKeysTogether[float32], scoresToKeysTogether[float64])
+		}
+		dk, err := Apply(keys, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
 		}
@@ -197,6 +202,18 @@ func scoresToKeys[T device.Float](c *device.Call) error {
 	dy, q, dk := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	return perHead(c, func(bh, t, d int) {
 		product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, dk[bh*t*d:][:t*d], d, false)
+	})
+}
+
+func scoresToKeysTogether[T device.Float](c *device.Call) error {
+	_, _, h, _, _ := sizes(c)
+	dy, q, dk := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	return perHead(c, func(bh, t, d int) {
+		g := make([]T, t*d)
+		product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, g, d, false)
+		for i := range t {
+			copy(dk[((bh/h*t+i)*h+bh%h)*d:][:d], g[i*d:])
+		}
 	})
 }
 

@@ -63,6 +63,10 @@ type Description struct {
 	// HandsOnView says that Out is handed on as a view of a tensor that
 	// PyTorch's engine keeps referring to, so that it cannot add to it in place.
 	HandsOnView bool
+	// Part numbers the tensors, from 1, that together are the gradient of one
+	// operand: what makes it up takes them as its gradient's result and extras,
+	// and they are not added.
+	Part int
 	// FLOPs is the number of floating-point operations, counting a multiply
 	// and an add as two; 0 where it is negligible beside the matrix products.
 	// Large models' are beyond int64; up to 2^53 it is exact.

@@ -124,6 +124,14 @@ func (c *compiler) addUp(n *gorgonia.Node) (done []*gorgonia.Node) {
 	for _, root := range c.sums.of[n] {
 		v := c.find(result{n, -1}, true)
 		c.sums.parts[root]--
+		if part := c.partOf(v); part > 0 {
+			c.at[result{root, part - 2}] = v // the result, then the extras
+			if c.sums.parts[root] == 0 {
+				done = append(done, root)
+				done = append(done, c.addUp(root)...)
+			}
+			continue
+		}
 		if !c.sums.begun[root] {
 			c.sums.begun[root] = true
 			c.sums.sofar[root] = v
@@ -146,6 +154,15 @@ func (c *compiler) addUp(n *gorgonia.Node) (done []*gorgonia.Node) {
 		}
 	}
 	return done
+}
+
+// partOf is op.Description.Part of what makes a value.
+func (c *compiler) partOf(v int) int {
+	maker := c.values[v].maker
+	if maker < 0 || c.steps[maker].d == nil {
+		return 0
+	}
+	return c.steps[maker].d.Part
 }
 
 // isHandedOnView reports whether PyTorch's engine holds a value as a view.

@@ -1,0 +1,243 @@
+package op
+
+import (
+	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+)
+
+// causalBias is the matrix that PyTorch adds to the scores: 0 where a query
+// sees a key, −∞ elsewhere. like is any value of the graph; it is not read.
+//
+// Kernel (Ints: T): aten.tril like → (T, T).
+func causalBias(like *gorgonia.Node, dt device.DType, t, serial int) (*gorgonia.Node, error) {
+	s := device.Spec{DType: dt, Shape: []int{t, t}}
+	n := int64(t) * int64(t)
+	m := &memoryScript{}
+	ones := m.temporary(n)
+	lower := m.temporary(n)
+	m.drop(ones)
+	zero := m.temporary(4)
+	infinity := m.temporary(4)
+	m.result(0).drop(infinity, zero, lower)
+	return Apply(Description{Kernel: "aten.tril", Out: s, Ints: []int64{int64(t), int64(serial)}, Memory: m.steps,
+		Host: host(dt, fillCausal[float32], fillCausal[float64])}, nil, nil, like)
+}
+
+func fillCausal[T device.Float](c *device.Call) error {
+	t := int(c.Ints[0])
+	y := device.Floats[T](c.Out[0])
+	for i := range y {
+		y[i] = 0
+		if i%t > i/t {
+			y[i] = T(math.Inf(-1))
+		}
+	}
+	return nil
+}
+
+// MathAttention is the result of plain attention and the values that Python's
+// and C++'s variables hold until it is there.
+type MathAttention struct {
+	Out  *gorgonia.Node   // (B, T, H·D)
+	Held []*gorgonia.Node // until Last
+	Last *gorgonia.Node
+}
+
+// EagerMathAttention is Attention by plain operations
+// (_scaled_dot_product_attention_math). q is (B, T, H·D), k and v are
+// (B, T, Hkv·D). Scores are scaled by √scale on either side. dropout is the
+// probability for the weights. Every operation has a kernel of its own; Ints: B,
+// T, H, Hkv, D.
+func EagerMathAttention(q, k, v *gorgonia.Node, heads, kvHeads int, dropout float64, serial func() int) (MathAttention, error) {
+	s, err := SpecOf(q)
+	if err != nil {
+		return MathAttention{}, err
+	}
+	if len(s.Shape) != 3 || s.Shape[2]%heads != 0 || heads%kvHeads != 0 {
+		return MathAttention{}, fmt.Errorf("attention: q %v does not divide into %d heads on %d", s, heads, kvHeads)
+	}
+	a := newMathAttention(s, heads, kvHeads)
+	c := steps{}
+	qs := c.do(func() (*gorgonia.Node, error) { return MulScalar(q, a.factor()) })
+	bias := c.do(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial()) })
+	if heads == kvHeads {
+		ks := c.do(func() (*gorgonia.Node, error) { return MulScalar(k, a.factor()) })
+		return a.attend(&c, qs, ks, v, bias, dropout, serial)
+	}
+	kr := c.do(func() (*gorgonia.Node, error) { return a.repeat(k, 0) })
+	vr := c.do(func() (*gorgonia.Node, error) { return a.repeat(v, 1) })
+	ks := c.do(func() (*gorgonia.Node, error) { return MulScalar(kr, a.factor()) })
+	m, err := a.attend(&c, qs, ks, vr, bias, dropout, serial)
+	m.Held = append(m.Held, kr)
+	return m, err
+}
+
+// EagerMathAttentionPacked is EagerMathAttention on packed queries, keys and
+// values (B, T, 3·H·D).
+func EagerMathAttentionPacked(qkv *gorgonia.Node, heads int, dropout float64, serial func() int) (MathAttention, error) {
+	s, _, cols, err := lastDimension("attention", qkv)
+	if err != nil {
+		return MathAttention{}, err
+	}
+	if len(s.Shape) != 3 || heads < 1 || cols%(3*heads) != 0 {
+		return MathAttention{}, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
+	}
+	s.Shape = []int{s.Shape[0], s.Shape[1], cols / 3}
+	a := newMathAttention(s, heads, heads)
+	c := steps{}
+	split := c.do(func() (*gorgonia.Node, error) { return a.splitPacked(qkv) })
+	q := c.do(func() (*gorgonia.Node, error) { return a.part(split, 0) })
+	k := c.do(func() (*gorgonia.Node, error) { return a.part(split, 1) })
+	v := c.do(func() (*gorgonia.Node, error) { return a.part(split, 2) })
+	qs := c.do(func() (*gorgonia.Node, error) { return a.scalePart(q, qkv, 0) })
+	bias := c.do(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial()) })
+	ks := c.do(func() (*gorgonia.Node, error) { return a.scalePart(k, qkv, 1) })
+	a.packed = qkv
+	return a.attend(&c, qs, ks, v, bias, dropout, serial)
+}
+
+// attend is attention on scaled queries (B, T, H·D) and keys, and values: both
+// likewise, or with repeated heads (B, H, T, D).
+func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout float64, serial func() int) (MathAttention, error) {
+	qc := c.do(func() (*gorgonia.Node, error) { return a.transpose(qs) })
+	kc, vc := ks, v
+	if a.heads == a.kvHeads {
+		kc = c.do(func() (*gorgonia.Node, error) { return a.transpose(ks) })
+	}
+	scores := c.do(func() (*gorgonia.Node, error) { return a.scores(qc, kc, bias) })
+	p := c.do(func() (*gorgonia.Node, error) { return a.softmax(scores) })
+	p = c.do(func() (*gorgonia.Node, error) { return EagerDropout(p, dropout, serial()) })
+	if a.heads == a.kvHeads {
+		vc = c.do(func() (*gorgonia.Node, error) { return a.values(v) })
+	}
+	o := c.do(func() (*gorgonia.Node, error) { return a.weigh(p, vc) })
+	out := c.do(func() (*gorgonia.Node, error) { return a.back(o) })
+	if c.err != nil {
+		return MathAttention{}, c.err
+	}
+	return MathAttention{Out: out, Held: []*gorgonia.Node{qs, bias}, Last: o}, nil
+}
+
+// steps builds nodes one after the other and keeps the first error.
+type steps struct{ err error }
+
+func (c *steps) do(f func() (*gorgonia.Node, error)) *gorgonia.Node {
+	if c.err != nil {
+		return nil
+	}
+	n, err := f()
+	c.err = err
+	return n
+}
+
+// splitPacked names packed queries, keys and values as what EagerMathAttention
+// takes, a view of the first third of it, of which parts are further views. The
+// gradient is joined of those of the three parts (Description.Part).
+//
+// Kernel (Ints: rows, H·D): aten.cat dq, dk, dv → dqkv.
+func (a mathAttention) splitPacked(qkv *gorgonia.Node) (*gorgonia.Node, error) {
+	whole := specOf(qkv)
+	gradient := func(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+		d, err := Apply(Description{Kernel: "aten.cat", Out: whole, Uses: []Use{{grad, 0}, {grad, 1}},
+			Ints: []int64{int64(a.batch * a.tokens), int64(a.heads * a.size)},
+			Host: host(a.dt, joinColumns[float32], joinColumns[float64])}, nil, nil, grad)
+		return gorgonia.Nodes{d}, err
+	}
+	return Apply(Description{Kernel: "aten.split", Out: a.together(), View: &View{Extra: -1}}, []bool{true}, gradient, qkv)
+}
+
+// part names the queries (0), keys (1) or values (2) as heads. The gradients of
+// queries and values come in another order of dimensions and are copied.
+func (a mathAttention) part(split *gorgonia.Node, which int) (*gorgonia.Node, error) {
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		if which == 1 {
+			return gorgonia.Nodes{dy}, nil
+		}
+		dx, err := Apply(Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(int64(which)), Part: which + 1,
+			Host: host(a.dt, takeTogether[float32](which == 2), takeTogether[float64](which == 2))}, nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return Apply(Description{Kernel: "aten.view", Out: a.together(), Ints: []int64{int64(which)}, View: &View{Extra: -1}}, []bool{true}, gradient, split)
+}
+
+// takeTogether copies what is (B, T, H·D) or, split, (B, H, T, D) to (B, T, H·D).
+func takeTogether[T device.Float](split bool) kernel {
+	if split {
+		return fromHeads[T]
+	}
+	return func(c *device.Call) error {
+		copy(device.Floats[T](c.Out[0]), device.Floats[T](c.In[0]))
+		return nil
+	}
+}
+
+// scalePart is a part times √scale. x is the part, a view, and qkv what it is
+// of. The gradient of the keys is that part of the whole's.
+func (a mathAttention) scalePart(x, qkv *gorgonia.Node, which int) (*gorgonia.Node, error) {
+	factors := []float64{a.factor()}
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		d := Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which)), Floats: factors,
+			Host: host(a.dt, scaleHost[float32], scaleHost[float64])}
+		if which == 1 {
+			d.Part = which + 1
+		}
+		dx, err := Apply(d, nil, nil, dy)
+		return gorgonia.Nodes{dx, nil}, err
+	}
+	return Apply(Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which), 1), Floats: factors,
+		Host: host(a.dt, scaleColumns[float32], scaleColumns[float64])}, []bool{true, false}, gradient, x, qkv)
+}
+
+// scaleColumns multiplies one third of the columns of In[1].
+func scaleColumns[T device.Float](c *device.Call) error {
+	b, t, h, _, d := sizes(c)
+	which, n := int(c.Ints[5]), h*d
+	x, y := device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	for r := range b * t {
+		for i := range n {
+			y[r*n+i] = x[(3*r+which)*n+i] * T(c.Floats[0])
+		}
+	}
+	return nil
+}
+
+// values is v (B, T, H·D) as (B, H, T, D), a copy. The gradient is copied back
+// where the view of v is made.
+func (a mathAttention) values(v *gorgonia.Node) (*gorgonia.Node, error) {
+	if a.packed == nil {
+		gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+			dx, err := Apply(Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(), Host: host(a.dt, fromHeads[float32], fromHeads[float64])}, nil, nil, dy)
+			return gorgonia.Nodes{dx}, err
+		}
+		return Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(2), Host: host(a.dt, toHeads[float32], toHeads[float64])},
+			[]bool{true}, gradient, v)
+	}
+	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		return gorgonia.Nodes{dy, nil}, nil
+	}
+	return Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(2), Host: host(a.dt, columnsToHeads[float32], columnsToHeads[float64])},
+		[]bool{true, false}, gradient, v, a.packed)
+}
+
+// columnsToHeads is toHeads on the last third of the columns of In[1].
+func columnsToHeads[T device.Float](c *device.Call) error {
+	b, t, h, _, d := sizes(c)
+	n := h * d
+	x, y := device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
+	eachHead(b, t, h, d, func(batch, head, i, split, _ int) {
+		copy(y[split:split+d], x[(batch*t+i)*3*n+2*n+head*d:])
+	})
+	return nil
+}
+
+// newMathAttention reads the sizes off queries (B, T, H·D).
+func newMathAttention(s device.Spec, heads, kvHeads int) mathAttention {
+	return mathAttention{batch: s.Shape[0], tokens: s.Shape[1], heads: heads, kvHeads: kvHeads, size: s.Shape[2] / heads, dt: s.DType}
+}
+
+// factor is the square root of attention's scale.
+func (a mathAttention) factor() float64 { return 1 / math.Sqrt(math.Sqrt(float64(a.size))) }
