@@ -1,32 +1,40 @@
 package report
 
 import (
-	"cmp"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
-// endings are the indices of spans by their end; those that last to the end of
-// the history are left out.
-func endings[T any](list []T, last int64, end func(*T) int64) []int32 {
-	order := make([]int32, 0, len(list))
+// endings are the indices of a list by the positions at which they end; those
+// that last to the end of the history are left out.
+func endings[T any](h *History, list []T, end func(*T) int64) []int32 {
+	// A counting sort: the positions are few and dense.
+	next := make([]int32, h.End-h.First+1)
 	for i := range list {
-		if end(&list[i]) < last {
-			order = append(order, int32(i))
+		if at := end(&list[i]); at < h.End {
+			next[at-h.First+1]++
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(end(&list[a]), end(&list[b])) })
+	for i := 1; i < len(next); i++ {
+		next[i] += next[i-1]
+	}
+	order := make([]int32, next[len(next)-1])
+	for i := range list {
+		if at := end(&list[i]); at < h.End {
+			order[next[at-h.First]] = int32(i)
+			next[at-h.First]++
+		}
+	}
 	return order
 }
 
 // usage gives what is in use before the first event, at position First-1, and
 // after each, with its position. The usage is valid until the next.
 func (h *History) usage() iter.Seq2[int64, *instrument.Usage] {
-	blockEnds := endings(h.Blocks, h.End, func(b *BlockSpan) int64 { return b.End })
-	segmentEnds := endings(h.Segments, h.End, func(s *SegmentSpan) int64 { return s.End })
+	blockEnds := endings(h, h.Blocks, func(b *BlockSpan) int64 { return b.End })
+	segmentEnds := endings(h, h.Segments, func(s *SegmentSpan) int64 { return s.End })
 	return func(yield func(int64, *instrument.Usage) bool) {
 		var u instrument.Usage
 		block, segment, blockEnd, segmentEnd := 0, 0, 0, 0

@@ -187,6 +187,10 @@ func TestPageInBrowser(t *testing.T) {
 	t.Run("events", func(t *testing.T) { testEventsPage(t, ctx) })
 	t.Run("time", func(t *testing.T) { testTimedPage(t, ctx) })
 	t.Run("thinned", func(t *testing.T) { testThinnedPage(t, ctx) })
+	t.Run("flame graph", func(t *testing.T) { testFlame(t, ctx) })
+	t.Run("segment map", func(t *testing.T) { testSegments(t, ctx) })
+	t.Run("hostile", func(t *testing.T) { testHostile(t, ctx) })
+	t.Run("long", func(t *testing.T) { testLongPage(t, ctx) })
 }
 
 // testEventsPage uses the page as a reader does: reads what is alive at the
@@ -308,10 +312,13 @@ func testTimedPage(t *testing.T, ctx context.Context) {
 	b.press(0, "+")
 	b.press(0, "+")
 	b.picture("train-dark")
-	b.do(chromedp.EmulateViewport(420, 900))
-	b.picture("train-narrow")
-	if wide := eval[bool](b, `document.documentElement.scrollWidth > 420`); wide {
-		t.Error("on a narrow screen the page is wider than the screen")
+	for _, width := range []int64{600, 420} {
+		b.do(chromedp.EmulateViewport(width, 900))
+		b.drawn()
+		b.picture(fmt.Sprintf("train-%d", width))
+		if got := eval[int64](b, `document.documentElement.scrollWidth`); got > width {
+			t.Errorf("on a screen of %d pixels the page is %d wide", width, got)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ class Chart {
         ...this.used.slice().reverse().map(name => ({...area, fill: () => css('--category-' + name)})),
         {...area, width: 1.6, stroke: () => css('--ink')}],
       axes: [
-        {...axis, size: 32, label: this.axis === 'time' ? 'time, s' : 'events, in order', incrs: this.axis === 'time' ? undefined : uPlotIntegers},
+        {...axis, size: 32, space: 90, label: this.axis === 'time' ? 'time, s' : 'events, in order', incrs: this.axis === 'time' ? undefined : uPlotIntegers},
         {...axis, size: 54, label: this.unit}],
       cursor: {y: false, points: {show: false}, drag: {x: true, y: false, setScale: false}, bind: {dblclick: () => () => { this.whole(); return null; }}},
       hooks: {drawClear: [u => this.background(u)], draw: [u => { this.foreground(u); this.place(); }], setSelect: [u => this.selected(u)], setCursor: [u => this.hover(u)]},
@@ -218,3 +218,14 @@ function amount(bytes, {unit, unitBytes}) {
   return (text === '0.000' && bytes ? '<0.001' : text) + ' ' + unit;
 }
 const exact = n => n.toLocaleString('en');
+
+// sized is bytes in the unit that suits them.
+function sized(bytes) {
+  for (const [unit, unitBytes] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10]]) {
+    if (Math.abs(bytes) >= unitBytes) return (bytes / unitBytes).toFixed(unit === 'GiB' ? 3 : 1) + '\u00a0' + unit;
+  }
+  return exact(bytes) + '\u00a0bytes';
+}
+
+// counted is a number of things: 1 hole, 2 holes.
+const counted = (n, noun) => exact(n) + ' ' + noun + (n === 1 ? '' : 's');

@@ -60,7 +60,7 @@ function flameTree(timeline, view, event, by) {
 
 class Flame {
   constructor(data) {
-    Object.assign(this, {unit: data.unit, unitBytes: data.unit_bytes, categories: data.categories});
+    this.categories = data.categories;
     this.by = id => document.getElementById('flame-' + id);
     this.path = [];
     this.by('by').onchange = () => { this.path = []; this.refresh(); };
@@ -119,9 +119,9 @@ class Flame {
     this.draw(node, outer.length, 0, 1, graph.clientWidth, false);
     graph.style.height = (this.deepest + 1) * frameRow + 'px';
     graph.replaceChildren(...this.elements.map(e => e.button));
-    this.by('at').textContent = `${timeline.run.name}, after event ${exact(chart.event)}: ${amount(this.root.bytes, this)} in ${exact(this.root.blocks)} blocks` +
-      (this.words.length ? `; ${amount(this.found, this)} (${(100 * this.found / (node.bytes || 1)).toFixed(1)} %) match` : '');
-    this.by('note').textContent = this.hidden ? `${exact(this.hidden)} frames are too narrow to draw: zoom in to see them.` : '';
+    this.by('at').textContent = `${timeline.run.name}, after event ${exact(chart.event)}: ${sized(this.root.bytes)} in ${counted(this.root.blocks, 'block')}` +
+      (this.words.length ? `; ${sized(this.found)} (${(100 * this.found / (node.bytes || 1)).toFixed(1)} %) match` : '');
+    this.by('note').textContent = this.hidden ? `${counted(this.hidden, 'frame')} too narrow to draw: zoom in.` : '';
     this.by('whole').disabled = !this.path.length;
   }
 
@@ -147,15 +147,15 @@ class Flame {
 
   frame(chain, row, left, width, kind, hit, pixels = Infinity) {
     const inner = chain[chain.length - 1], {byCategory, bytes} = inner, names = chain.map(n => n.name);
-    const size = amount(bytes, this), share = (100 * bytes / (this.root.bytes || 1)).toFixed(1) + ' %';
+    const size = sized(bytes), share = (100 * bytes / (this.root.bytes || 1)).toFixed(1) + ' %';
     const most = byCategory.indexOf(Math.max(...byCategory));
     const button = element('button', {type: 'button', class: `frame ${kind} ${hit ? 'hit' : this.words.length ? 'miss' : ''}`, tabindex: kind === 'zoomed' || !this.path.length && !inner.outer ? 0 : -1,
-      title: `${names.join('\n')}\n${size}, ${share} of what is alive, ${exact(inner.blocks)} blocks\n${this.mix(byCategory)}`,
+      title: `${names.join('\n')}\n${size}, ${share} of what is alive, ${counted(inner.blocks, 'block')}\n${this.mix(byCategory)}`,
       'data-path': JSON.stringify(inner.path), 'data-bytes': bytes,
       onclick: () => this.zoom(kind === 'zoomed' && inner.outer ? chain[0].outer.path : inner.path)});
     button.style.cssText = `left:${100 * left}%;width:${100 * width}%;top:${row * frameRow}px;--shade-of:var(--category-${this.categories[most]})`;
     if (pixels > 24) {
-      const text = names.length > 3 ? [names[0], '…', names[names.length - 1]] : names;
+      const text = names.length > 3 ? ['…', names[names.length - 1]] : names;
       button.append(element('span', {}, text.join(' › ')));
       if (pixels > 150) button.append(element('small', {}, size));
     }
@@ -166,7 +166,7 @@ class Flame {
   // mix says how a node's bytes divide among categories.
   mix(byCategory) {
     return this.categories.map((name, i) => [name, byCategory[i]]).filter(([, n]) => n).sort((a, b) => b[1] - a[1])
-      .map(([name, n]) => `${name} ${amount(n, this)}`).join(', ');
+      .map(([name, n]) => `${name} ${sized(n)}`).join(', ');
   }
 
   key(e) {

@@ -15,7 +15,7 @@
   paint();
   if (!data.runs.length) return;
 
-  panels.push(new Alive(data), new Flame(data), new SegmentMap(data));
+  panels.push(new Alive(data), new Flame(data), new SegmentMap());
   const state = {common: true, axis: 'event'};
   let active = null;
 

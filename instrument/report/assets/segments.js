@@ -84,8 +84,7 @@ function tape(list, width, rows) {
 }
 
 class SegmentMap {
-  constructor(data) {
-    Object.assign(this, {unit: data.unit, unitBytes: data.unit_bytes});
+  constructor() {
     this.by = id => document.getElementById('segments-' + id);
     this.box = this.by('map');
     this.box.addEventListener('mousemove', e => this.hover(e, this.whole, this.box));
@@ -126,7 +125,7 @@ class SegmentMap {
     this.order = list.slice().sort((a, b) => a.stream - b.stream || (a.pool < b.pool ? -1 : a.pool > b.pool ? 1 : 0) || b.bytes - a.bytes || a.addr - b.addr);
     this.summary();
     const width = this.box.clientWidth;
-    this.whole = tape(this.order, width, Math.min(14, Math.max(2, Math.round(1.5 * Math.sqrt(list.length)))));
+    this.whole = tape(this.order, width, Math.min(14, Math.round(1.5 * Math.sqrt(list.length) - 0.25)));
     this.paint(this.by('canvas'), this.whole, width);
     this.describe();
     this.pinned();
@@ -135,10 +134,10 @@ class SegmentMap {
   summary() {
     const {list, lost} = this.map, {timeline, event, view} = this.chart, sum = of => list.reduce((n, s) => n + of(s), 0);
     const holes = sum(s => s.holes.length), empty = list.filter(s => !s.blocks.length), largest = list.reduce((n, s) => Math.max(n, s.largest), 0);
-    const size = bytes => `${amount(bytes, this)} (${exact(bytes)} bytes)`;
-    let text = `${timeline.run.name}, after event ${exact(event)}: ${exact(list.length)} segments of ${size(sum(s => s.bytes))}; ` +
-      `alive ${size(sum(s => s.live))} in ${exact(sum(s => s.blocks.length))} blocks; free ${size(sum(s => s.free))} in ${exact(holes)} holes, the largest of ${size(largest)}`;
-    if (empty.length) text += `; ${exact(empty.length)} segments of ${size(empty.reduce((n, s) => n + s.bytes, 0))} are empty (cache)`;
+    const size = bytes => bytes < 1024 ? sized(bytes) : `${sized(bytes)} (${exact(bytes)}\u00a0bytes)`;
+    let text = `${timeline.run.name}, after event ${exact(event)}: ${counted(list.length, 'segment')} of ${size(sum(s => s.bytes))}; ` +
+      `alive ${size(sum(s => s.live))} in ${counted(sum(s => s.blocks.length), 'block')}; free ${size(sum(s => s.free))} in ${counted(holes, 'hole')}, the largest of ${size(largest)}`;
+    if (empty.length) text += `; ${counted(empty.length, 'empty segment')} of ${size(empty.reduce((n, s) => n + s.bytes, 0))} kept as cache`;
     this.by('at').textContent = text + '.';
     const notes = [], missing = timeline.missing(view, event);
     if (missing) {
@@ -147,8 +146,8 @@ class SegmentMap {
     } else if (timeline.run.left_out.blocks) {
       notes.push('Some of what is drawn as free may be small blocks that this file leaves out.');
     }
-    if (timeline.run.left_out.segments) notes.push(`${exact(timeline.run.left_out.segments)} segments, small or short-lived, are left out.`);
-    if (lost) notes.push(`${exact(lost)} blocks lie in no known segment.`);
+    if (timeline.run.left_out.segments) notes.push(`This file leaves out ${counted(timeline.run.left_out.segments, 'segment')}, small or short-lived.`);
+    if (lost) notes.push(`In no known segment: ${counted(lost, 'block')}.`);
     this.by('note').textContent = notes.join(' ');
     this.by('note').hidden = !notes.length;
   }
@@ -193,17 +192,17 @@ class SegmentMap {
     const {segment: s} = hit.piece, {timeline} = this.chart;
     const block = s.blocks.find(i => timeline.addr[i] <= hit.addr && hit.addr < timeline.addr[i] + timeline.bytes[i]);
     const hole = block === undefined && s.holes.find(h => h.addr <= hit.addr && hit.addr < h.addr + h.bytes);
-    this.by('here').textContent = (block !== undefined ? this.blockText(block) : hole ? `free, ${amount(hole.bytes, this)}` : '') + ' · ' + this.segmentText(s);
+    this.by('here').textContent = (block !== undefined ? this.blockText(block) : hole ? `free, ${sized(hole.bytes)}` : '') + ' · ' + this.segmentText(s);
   }
 
   blockText(i) {
     const {timeline} = this.chart, l = timeline.labels[timeline.label[i]];
-    return [amount(timeline.bytes[i], this), l.category, l.module, l.op, l.line].filter(Boolean).join(' · ');
+    return [sized(timeline.bytes[i]), l.category, l.module, l.op, l.line].filter(Boolean).join(' · ');
   }
 
   segmentText(s) {
     return `segment at 0x${s.addr.toString(16)}, ${s.pool}${s.expandable ? ', expandable' : ''}${s.stream ? ', stream ' + s.stream : ''}: ${exact(s.bytes)} bytes, ` +
-      `${exact(s.live)} alive in ${exact(s.blocks.length)} blocks, ${exact(s.free)} free in ${exact(s.holes.length)} holes`;
+      `${exact(s.live)} alive in ${counted(s.blocks.length, 'block')}, ${exact(s.free)} free in ${counted(s.holes.length, 'hole')}`;
   }
 
   // describe shows the chosen segment alone.
@@ -222,7 +221,7 @@ class SegmentMap {
     const rows = [...s.blocks.map(i => ({addr: timeline.addr[i], bytes: timeline.bytes[i], i})), ...s.holes].sort((a, b) => b.bytes - a.bytes).slice(0, blockRows).sort((a, b) => a.addr - b.addr);
     this.by('list').tBodies[0].replaceChildren(...rows.map(r => {
       const l = r.i === undefined ? null : timeline.labels[timeline.label[r.i]];
-      return element('tr', {}, element('td', {class: 'n'}, '+' + exact(r.addr - s.addr)), element('td', {class: 'n'}, amount(r.bytes, this), element('small', {}, exact(r.bytes))),
+      return element('tr', {}, element('td', {class: 'n'}, '+' + exact(r.addr - s.addr)), element('td', {class: 'n'}, sized(r.bytes), element('small', {}, exact(r.bytes))),
         element('td', {class: 'category'}, ...(l ? [element('i', {color: l.category}), l.category] : ['free'])),
         element('td', {}, ...breakable(l ? [l.module, l.op, l.line].filter(Boolean).join(' · ') : '')));
     }));
@@ -235,11 +234,11 @@ class SegmentMap {
     const {timeline} = this.chart, all = this.order.filter(s => s.pinned).sort((a, b) => b.free - a.free), sum = of => all.reduce((n, s) => n + of(s), 0);
     this.by('pinned').hidden = !all.length;
     if (!all.length) return;
-    this.by('pinned-title').textContent = `${exact(all.length)} segments are at least half free, ${amount(sum(s => s.free), this)} in all, and stay reserved for ${amount(sum(s => s.live), this)}`;
+    this.by('pinned-title').textContent = `${counted(all.length, 'segment')} at least half free: ${sized(sum(s => s.free))} stay reserved for ${sized(sum(s => s.live))}`;
     this.by('pinned-list').tBodies[0].replaceChildren(...all.slice(0, pinnedRows).map(s => {
       const largest = s.blocks.reduce((a, b) => timeline.bytes[b] > timeline.bytes[a] ? b : a);
-      return element('tr', {}, element('td', {class: 'n'}, element('button', {type: 'button', onclick: () => this.select(s)}, amount(s.bytes, this))),
-        element('td', {class: 'n'}, amount(s.free, this)), element('td', {class: 'n'}, amount(s.live, this)), element('td', {class: 'n'}, exact(s.blocks.length)),
+      return element('tr', {}, element('td', {class: 'n'}, element('button', {type: 'button', onclick: () => this.select(s)}, sized(s.bytes))),
+        element('td', {class: 'n'}, sized(s.free)), element('td', {class: 'n'}, sized(s.live)), element('td', {class: 'n'}, exact(s.blocks.length)),
         element('td', {}, ...breakable(this.blockText(largest))));
     }));
   }
