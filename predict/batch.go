@@ -21,18 +21,18 @@ func line(rows, at1 int, f1 figures, at2 int, f2 figures) int64 {
 // a straight line.
 const roundingSlack = 16 * mib
 
-// largestBatch is the most rows, fewer than the workload's own, that fit; 0
-// when not even one does. A phase's peak is the greatest of several that each
+// largestBatch is the most rows, from a number on that is likely to fit and
+// fewer than the workload's own, that fit; 0 when not even the first does. A phase's peak is the greatest of several that each
 // grow evenly with rows, which makes it convex: between two known batch sizes
 // it is at most on the line through them, beyond them at least. So the search
 // goes by these lines, and they spare it most trials.
-func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, error) {
+func (s *search) largestBatch(w train.Workload, from int, limit int64) (int, figures, error) {
 	at := func(rows int) (bool, figures, error) {
 		v := w
 		v.Shape.Rows = rows
 		return s.fits(v, limit)
 	}
-	ok, best, err := at(1)
+	ok, best, err := at(from)
 	if err != nil || !ok {
 		return 0, best, err
 	}
@@ -40,7 +40,7 @@ func (s *search) largestBatch(w train.Workload, limit int64) (int, figures, erro
 	if err != nil {
 		return 0, best, err
 	}
-	b := bracket{low: 1, best: best, high: w.Shape.Rows, above: above, limit: limit}
+	b := bracket{low: from, best: best, high: w.Shape.Rows, above: above, limit: limit}
 	// What is known from other limits narrows the range.
 	for rows := 2; rows < w.Shape.Rows && rows < 1<<12; rows++ {
 		v := w

@@ -183,7 +183,11 @@ func (a *attempt) smaller(flags string, w train.Workload) error {
 			return nil
 		}
 	}
-	rows, f, err := a.largestBatch(w, a.limit)
+	from := 1
+	if ok {
+		from = split.Shape.Rows
+	}
+	rows, f, err := a.largestBatch(w, from, a.limit)
 	if err != nil || rows == 0 {
 		return err
 	}

@@ -15,6 +15,10 @@ import (
 // the second.
 const judgedSteps = 2
 
+// judgedMicroBatches is how many micro-batches of a step are gone through where
+// only the peak is asked for, which the second reaches.
+const judgedMicroBatches = 3
+
 // figures are a prediction's peaks.
 type figures struct {
 	allocated, reserved int64
@@ -121,6 +125,9 @@ func (s *search) predict(w train.Workload, config alloc.Config) (*train.Predicti
 	r, err := s.plan(w)
 	if err != nil {
 		return nil, err
+	}
+	if config.LimitBytes == 0 {
+		w.MicroBatches = judgedMicroBatches
 	}
 	return r.With(w).Predict(config)
 }

@@ -111,6 +111,29 @@ func TestJudgeFailed(t *testing.T) {
 	}
 }
 
+// TestJudgedMicroBatches: the peak of the micro-batches that are gone through is
+// that of all.
+func TestJudgedMicroBatches(t *testing.T) {
+	for _, optimizer := range []string{"adamw", "sgd"} {
+		for _, checkpointing := range []bool{false, true} {
+			w := train.Workload{Model: small(t, smallLlama), Shape: train.BatchShape{Rows: 2, Tokens: 256}, Loss: train.CrossEntropy,
+				Optimizer: optimizer, Composition: nn.Eager, GradientCheckpointing: checkpointing, Accumulate: 16, Steps: judgedSteps}
+			all, err := train.Predict(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.MicroBatches = judgedMicroBatches
+			some, err := train.Predict(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := all.Recorder.Peak().AllocatedBytes, some.Recorder.Peak().AllocatedBytes; a != b {
+				t.Errorf("%s, checkpointing %v: 16 micro-batches have a peak of %d, %d of them one of %d", optimizer, checkpointing, a, judgedMicroBatches, b)
+			}
+		}
+	}
+}
+
 // TestRemediesRun predicts what each verdict advises, and finds it to fit; where
 // nothing is advised, everything that was tried together does not.
 func TestRemediesRun(t *testing.T) {

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -36,7 +37,10 @@ type Workload struct {
 	Loss  Loss
 	Steps int // 3 when 0: from the second on all are alike but for reserved memory
 	// Accumulate is the number of micro-batches of a step; 1 when 0.
-	Accumulate            int
+	Accumulate int
+	// MicroBatches is how many of them are gone through; 16 when 0. From the
+	// second on they are alike but for reserved memory.
+	MicroBatches          int
 	Optimizer             string
 	OptimizerOptions      optim.Options
 	Precision             Precision // FP32 when empty
@@ -100,7 +104,7 @@ type Prepared struct {
 func (r *Prepared) With(w Workload) *Prepared {
 	other := *r
 	other.w.Optimizer, other.w.OptimizerOptions = w.Optimizer, w.OptimizerOptions
-	other.w.Steps, other.w.Accumulate = w.Steps, max(w.Accumulate, 1)
+	other.w.Steps, other.w.Accumulate, other.w.MicroBatches = w.Steps, max(w.Accumulate, 1), w.MicroBatches
 	return &other
 }
 
@@ -131,8 +135,7 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 	return out, nil
 }
 
-// maxMicroBatches is how many micro-batches of a step are gone through: from
-// the second on they are alike.
+// maxMicroBatches is the default of Workload.MicroBatches.
 const maxMicroBatches = 16
 
 // predictor is a training in progress.
@@ -217,7 +220,7 @@ func (p *predictor) run() error {
 // step is one training step.
 func (p *predictor) step() error {
 	s := p.s
-	for m := range min(p.w.Accumulate, maxMicroBatches) {
+	for m := range min(p.w.Accumulate, cmp.Or(p.w.MicroBatches, maxMicroBatches)) {
 		if err := p.microBatch(m); err != nil {
 			return err
 		}
