@@ -23,6 +23,9 @@ const judgedMicroBatches = 3
 type figures struct {
 	allocated, reserved int64
 	phases              []int64 // the allocated peak of each phase of the first two steps
+	// untouched is the allocated peak before the optimizer's first step, which
+	// no optimizer changes.
+	untouched int64
 	// failed says that the training did not get through, so that the figures
 	// are of a part of it.
 	failed bool
@@ -31,9 +34,15 @@ type figures struct {
 func figuresOf(p *train.Prediction) figures {
 	peak := p.Recorder.Peak()
 	f := figures{allocated: peak.AllocatedBytes, reserved: peak.ReservedBytes, failed: p.Failed != nil}
+	stepped := false
 	for _, p := range p.Recorder.Phases() {
 		if p.Step < judgedSteps {
 			f.phases = append(f.phases, p.Peak.AllocatedBytes)
+		}
+		if p.Step < 1 && !stepped {
+			if stepped = p.Name == "optim"; !stepped {
+				f.untouched = max(f.untouched, p.Peak.AllocatedBytes)
+			}
 		}
 	}
 	return f
@@ -46,7 +55,8 @@ type search struct {
 	mu         sync.Mutex
 	memo       map[string]*variation
 	plans      map[string]*planned
-	recent     []string // of plans for other batches than the workload's own
+	untouched  map[string]int64 // by plan: see figures
+	recent     []string         // of plans for other batches than the workload's own
 	stopped    bool
 }
 
@@ -70,7 +80,8 @@ var errStopped = errors.New("stopped after an error")
 
 func newSearch(w train.Workload, own *train.Prediction) (*search, error) {
 	w.Accumulate = max(w.Accumulate, 1)
-	s := &search{base: w, parameters: own.Parameters, memo: map[string]*variation{}, plans: map[string]*planned{}}
+	s := &search{base: w, parameters: own.Parameters, memo: map[string]*variation{}, plans: map[string]*planned{},
+		untouched: map[string]int64{}}
 	s.memo[variationKey(w)] = &variation{figures: figuresOf(own), made: true}
 	s.plans[planKey(w)] = &planned{prepared: own.Prepared}
 	_, err := optim.StateTensors(w.Optimizer)
@@ -117,6 +128,7 @@ func (s *search) learn(w train.Workload, f figures) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.figures, v.made = f, true
+	s.untouched[planKey(w)] = f.untouched
 }
 
 // predict runs a variation on meta under the given settings of the allocator.
@@ -168,9 +180,17 @@ func (s *search) plan(w train.Workload) (*train.Prepared, error) {
 	return p.prepared, nil
 }
 
-// floor is what a workload needs at the least, when the optimizer steps:
-// weights, gradients and the optimizer's state.
+// floor is what a workload needs at the least: when the optimizer steps,
+// weights, gradients and the optimizer's state; before that, what the same plan
+// needed with another optimizer.
 func (s *search) floor(w train.Workload) int64 {
+	s.mu.Lock()
+	untouched := s.untouched[planKey(w)]
+	s.mu.Unlock()
+	return max(untouched, s.stateFloor(w))
+}
+
+func (s *search) stateFloor(w train.Workload) int64 {
 	bytes := int64(4)
 	if w.Precision == train.BF16 {
 		bytes = 2
