@@ -7,7 +7,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/tidemark-lab/tidemark/data"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
 // machine is a graph on Gorgonia's TapeMachine with one of its solvers.
@@ -65,7 +65,7 @@ func (m *machine) close() { m.vm.Close() }
 
 // newStockMachine writes a workload's net with stock operations.
 func newStockMachine(w workload, batches []*data.Batch) (*machine, error) {
-	model, err := nn.New(w.config())
+	model, err := models.New(w.config())
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +73,9 @@ func newStockMachine(w workload, batches []*data.Batch) (*machine, error) {
 	var loss *gorgonia.Node
 	var inputs gorgonia.Nodes
 	switch model := model.(type) {
-	case *nn.MLP:
+	case *models.MLP:
 		inputs, loss = s.mlp(model, w.batch)
-	case *nn.GPT:
+	case *models.GPT:
 		inputs, loss = s.gpt(model.Config, w.batch, w.tokens)
 	default:
 		return nil, fmt.Errorf("no stock net for a %s", model.Type())
@@ -115,7 +115,7 @@ func (s *stock) input(name string, rows, cols int) *gorgonia.Node {
 	return gorgonia.NewMatrix(s.g, tensor.Float32, gorgonia.WithShape(rows, cols), gorgonia.WithName(name))
 }
 
-func (s *stock) mlp(m *nn.MLP, batch int) (inputs gorgonia.Nodes, loss *gorgonia.Node) {
+func (s *stock) mlp(m *models.MLP, batch int) (inputs gorgonia.Nodes, loss *gorgonia.Node) {
 	layers := len(m.Dims) - 1
 	x := s.input("batch", batch, m.Dims[0])
 	y := s.input("targets", batch, m.Dims[layers])
@@ -129,7 +129,7 @@ func (s *stock) mlp(m *nn.MLP, batch int) (inputs gorgonia.Nodes, loss *gorgonia
 	return gorgonia.Nodes{x, y}, s.crossEntropy(h, y)
 }
 
-func (s *stock) gpt(c nn.GPTConfig, batch, tokens int) (inputs gorgonia.Nodes, loss *gorgonia.Node) {
+func (s *stock) gpt(c models.GPTConfig, batch, tokens int) (inputs gorgonia.Nodes, loss *gorgonia.Node) {
 	rows := batch * tokens
 	x := s.input("batch", rows, c.Vocabulary)
 	y := s.input("targets", rows, c.Vocabulary)

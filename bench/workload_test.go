@@ -11,6 +11,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
@@ -44,8 +45,8 @@ var workloads = []workload{
 	{"gpt-char-b4/adam", gptChar, 4, 256, "adamw-fused", 1e-3, 0},
 }
 
-func (w workload) config() nn.Config {
-	c, err := nn.ParseConfig([]byte(w.model))
+func (w workload) config() models.Config {
+	c, err := models.ParseConfig([]byte(w.model))
 	if err != nil {
 		panic(err)
 	}
@@ -73,7 +74,7 @@ func (w workload) batches(n int) ([]*data.Batch, error) {
 	var src data.Source
 	var err error
 	if w.tokens > 0 {
-		_, vocabulary, _, _ := nn.Sizes(w.config())
+		_, vocabulary, _, _ := models.Sizes(w.config())
 		src, err = data.RandomTokens(vocabulary, w.batch, w.tokens, 1)
 	} else {
 		src, err = data.Digits(data.DigitsOptions{Seed: 1, Batch: w.batch})
@@ -193,13 +194,13 @@ func (t *trainer) close() {
 // newOwnMachine runs tidemark's graph with its own operations on Gorgonia's
 // TapeMachine, which calls each operation's Do.
 func newOwnMachine(w workload, batches []*data.Batch) (*machine, error) {
-	model, err := nn.New(w.config())
+	model, err := models.New(w.config())
 	if err != nil {
 		return nil, err
 	}
 	shape := train.BatchShape{Rows: w.batch, Tokens: w.tokens}
 	if w.tokens == 0 {
-		_, _, shape.Features, _ = nn.Sizes(w.config())
+		_, _, shape.Features, _ = models.Sizes(w.config())
 	}
 	g, err := train.BuildGraph(model, shape, train.CrossEntropy, nn.Options{Training: true})
 	if err != nil {

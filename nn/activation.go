@@ -30,14 +30,14 @@ func (a *Activation) Members(*Members) {}
 
 // Forward takes x of any shape; swiglu takes gate and value of one shape.
 func (a *Activation) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	if a.Function == "swiglu" && len(in) == 1 && b.eager() {
+	if a.Function == "swiglu" && len(in) == 1 && b.Eager() {
 		y, err := op.SiLU(in[0])
 		if err != nil {
 			return Output{}, err
 		}
 		return Tensor(y), nil
 	}
-	if a.Function == "gelu_tanh" && a.Name == newGELU && b.eager() && len(in) == 1 {
+	if a.Function == "gelu_tanh" && a.Name == NewGELU && b.Eager() && len(in) == 1 {
 		return b.newGELU(in[0])
 	}
 	if a.Function == "swiglu" {
@@ -50,7 +50,7 @@ func (a *Activation) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		}
 		return Tensor(y), nil
 	}
-	x, err := oneInput(a, in)
+	x, err := OneInput(a, in)
 	if err != nil {
 		return Output{}, err
 	}
@@ -80,7 +80,7 @@ func (d *Dropout) Members(*Members) {}
 
 // Forward takes x of any shape.
 func (d *Dropout) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	x, err := oneInput(d, in)
+	x, err := OneInput(d, in)
 	if err != nil {
 		return Output{}, err
 	}
@@ -88,7 +88,7 @@ func (d *Dropout) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		return Tensor(x), nil
 	}
 	drop := op.Dropout
-	if b.eager() {
+	if b.Eager() {
 		drop = op.EagerDropout
 	}
 	y, err := drop(x, d.P, b.Serial())
@@ -113,7 +113,7 @@ func (s Sequential) Members(m *Members) {
 
 // Forward gives each module the output of the one before.
 func (s Sequential) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	x, err := oneInput(s, in)
+	x, err := OneInput(s, in)
 	if err != nil {
 		return Output{}, err
 	}

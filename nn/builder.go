@@ -226,7 +226,7 @@ func (b *Builder) Call(name string, m Module, in ...*gorgonia.Node) (Output, err
 	b.path = join(outer, name)
 	held := b.held
 	b.held = nil
-	if b.eager() {
+	if b.Eager() {
 		b.Hold(in...) // the function's arguments
 	}
 	defer func() { b.path, b.held = outer, held }()

@@ -20,9 +20,9 @@ func NewEmbedding(count, width int, std float64) *Embedding {
 	return &Embedding{Count: count, Width: width, Weight: &Parameter{Shape: []int{count, width}, Init: Init{"normal", std}}}
 }
 
-// newPositions makes an Embedding of positions, which is added to that of tokens
+// NewPositions makes an Embedding of positions, which is added to that of tokens
 // and so need not be rounded.
-func newPositions(count, width int, std float64) *Embedding {
+func NewPositions(count, width int, std float64) *Embedding {
 	e := NewEmbedding(count, width, std)
 	e.wide = true
 	return e
@@ -36,7 +36,7 @@ func (e *Embedding) Members(m *Members) { m.Parameter("weight", e.Weight) }
 
 // Forward takes int32 ids.
 func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	ids, err := oneInput(e, in)
+	ids, err := OneInput(e, in)
 	if err != nil {
 		return Output{}, err
 	}
@@ -45,7 +45,7 @@ func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		return Output{}, err
 	}
 	lookUp := op.Embedding
-	if b.eager() {
+	if b.Eager() {
 		lookUp = op.EagerEmbedding
 	}
 	if b.mixed() && !e.wide {

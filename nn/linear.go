@@ -13,7 +13,7 @@ type Linear struct {
 	In, Out int
 	Weight  *Parameter
 	Bias    *Parameter // nil without bias
-	head    bool       // its outputs are logits, which can be padded
+	Head    bool       // its outputs are a language model's logits, which can be padded
 }
 
 // NewLinear makes a Linear that begins as PyTorch's does: weight and bias
@@ -38,7 +38,7 @@ func (l *Linear) Members(m *Members) {
 
 // Forward takes x (…, In) and returns (…, Out).
 func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	x, err := oneInput(l, in)
+	x, err := OneInput(l, in)
 	if err != nil {
 		return Output{}, err
 	}
@@ -52,14 +52,14 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 			return Output{}, err
 		}
 	}
-	if n := paddedWidth(l.Out); b.mixed() && b.options.PadHead && l.head && bias == nil && n > l.Out {
+	if n := paddedWidth(l.Out); b.mixed() && b.options.PadHead && l.Head && bias == nil && n > l.Out {
 		y, err := b.paddedLinear(x, w, n)
 		if err != nil {
 			return Output{}, err
 		}
 		return Output{Nodes: []*gorgonia.Node{y}, Columns: l.Out}, nil
 	}
-	y, err := b.linear(x, w, bias, false)
+	y, err := b.Linear(x, w, bias, false)
 	if err != nil {
 		return Output{}, err
 	}
@@ -88,4 +88,15 @@ func (b *Builder) paddedLinear(x, w *gorgonia.Node, columns int) (*gorgonia.Node
 		return nil, err
 	}
 	return op.PaddedLinear(x, w, kept)
+}
+
+// NormalLinear is a Linear with a normal weight of standard deviation std and,
+// where it has one, a zero bias.
+func NormalLinear(in, out int, bias bool, std float64) *Linear {
+	l := NewLinear(in, out, bias)
+	l.Weight.Init = Init{"normal", std}
+	if bias {
+		l.Bias.Init = Init{Kind: "zeros"}
+	}
+	return l
 }

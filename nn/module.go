@@ -177,8 +177,8 @@ func Record(n ...*gorgonia.Node) Output { return Output{Nodes: n, Form: FormReco
 // One is the output's only or first node.
 func (o Output) One() *gorgonia.Node { return o.Nodes[0] }
 
-// oneInput checks that a module got exactly one input.
-func oneInput(m Module, in []*gorgonia.Node) (*gorgonia.Node, error) {
+// OneInput checks that a module got exactly one input.
+func OneInput(m Module, in []*gorgonia.Node) (*gorgonia.Node, error) {
 	if len(in) != 1 || in[0] == nil {
 		return nil, fmt.Errorf("%s takes one input, got %d", m.Type(), len(in))
 	}

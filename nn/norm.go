@@ -32,7 +32,7 @@ func (l *LayerNorm) Members(m *Members) {
 
 // Forward takes x (…, C) and returns the same shape.
 func (l *LayerNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	x, err := oneInput(l, in)
+	x, err := OneInput(l, in)
 	if err != nil {
 		return Output{}, err
 	}
@@ -45,7 +45,7 @@ func (l *LayerNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		return Output{}, err
 	}
 	norm := op.LayerNorm
-	if b.eager() {
+	if b.Eager() {
 		norm = op.EagerLayerNorm
 	}
 	y, err := norm(x, w, bias, l.Epsilon)
@@ -81,7 +81,7 @@ func (l *RMSNorm) Members(m *Members) { m.Parameter("weight", l.Weight) }
 
 // Forward takes x (…, C) and returns the same shape.
 func (l *RMSNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	x, err := oneInput(l, in)
+	x, err := OneInput(l, in)
 	if err != nil {
 		return Output{}, err
 	}
@@ -89,7 +89,7 @@ func (l *RMSNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	if b.eager() {
+	if b.Eager() {
 		return b.rmsNorm(x, w, l.Epsilon)
 	}
 	y, err := op.RMSNorm(x, w, l.Epsilon)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -46,7 +47,7 @@ func TestCache(t *testing.T) {
 
 // TestJudge checks verdicts and remedies against predictions of their own.
 func TestJudge(t *testing.T) {
-	c, err := nn.ParseConfig([]byte(`{"model_type":"llama","vocab_size":4096,"hidden_size":256,"intermediate_size":704,
+	c, err := models.ParseConfig([]byte(`{"model_type":"llama","vocab_size":4096,"hidden_size":256,"intermediate_size":704,
 		"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2}`))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +105,7 @@ func TestJudge(t *testing.T) {
 }
 
 func BenchmarkPredict(b *testing.B) {
-	c, err := nn.Preset("qwen2.5-1.5b")
+	c, err := models.Preset("qwen2.5-1.5b")
 	if err != nil {
 		b.Fatal(err)
 	}

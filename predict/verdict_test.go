@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
-func small(t *testing.T, config string) nn.Config {
+func small(t *testing.T, config string) models.Config {
 	t.Helper()
-	c, err := nn.ParseConfig([]byte(config))
+	c, err := models.ParseConfig([]byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +215,7 @@ func parseFlags(t *testing.T, w *train.Workload, flags string) (changes int) {
 
 // TestInterrupted ends predictions and verdicts soon after they are asked to.
 func TestInterrupted(t *testing.T) {
-	c, err := nn.Preset("qwen2.5-1.5b")
+	c, err := models.Preset("qwen2.5-1.5b")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -39,12 +40,12 @@ func activationsScenario() Scenario {
 
 // ActivationsSettings are the resolved settings of activations.
 type ActivationsSettings struct {
-	Preset         string    `json:"preset"`
-	Model          nn.Config `json:"model"`
-	Tokens         int       `json:"tokens"`
-	Batch          int       `json:"batch"`
-	Loss           string    `json:"loss"`
-	WorkspaceBytes int64     `json:"workspace_bytes"`
+	Preset         string        `json:"preset"`
+	Model          models.Config `json:"model"`
+	Tokens         int           `json:"tokens"`
+	Batch          int           `json:"batch"`
+	Loss           string        `json:"loss"`
+	WorkspaceBytes int64         `json:"workspace_bytes"`
 }
 
 func runActivations(ctx context.Context, o Options) (*Outcome, error) {

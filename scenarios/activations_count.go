@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 )
@@ -88,17 +89,17 @@ type SavedCount struct {
 // CountActivations counts a model's activations for one sequence of tokens; 0
 // tokens is for dense nets, whose rows have features instead. It ends early
 // with the context's error.
-func CountActivations(ctx context.Context, name string, config nn.Config, tokens int) (*ActivationCount, error) {
+func CountActivations(ctx context.Context, name string, config models.Config, tokens int) (*ActivationCount, error) {
 	c := &ActivationCount{Model: name, Tokens: int64(max(tokens, 1))}
 	for _, composition := range []nn.Composition{nn.Fused, nn.Eager} {
-		m, err := nn.New(config)
+		m, err := models.New(config)
 		if err != nil {
 			return nil, err
 		}
 		c.Parameters = nn.Count(m)
 		shape := train.BatchShape{Rows: 1, Tokens: tokens}
 		if tokens == 0 {
-			if _, _, shape.Features, err = nn.Sizes(config); err != nil {
+			if _, _, shape.Features, err = models.Sizes(config); err != nil {
 				return nil, err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
@@ -178,13 +179,13 @@ type lengthPlan struct {
 
 func (l *lengths) run(ctx context.Context, name string) error {
 	var err error
-	if l.model, err = nn.New(l.set.model.Config); err != nil {
+	if l.model, err = models.New(l.set.model.Config); err != nil {
 		return err
 	}
 	if l.optimizer, err = optim.New(l.set.Optimizer, optim.Options{}); err != nil {
 		return err
 	}
-	_, vocabulary, _, err := nn.Sizes(l.set.model.Config)
+	_, vocabulary, _, err := models.Sizes(l.set.model.Config)
 	if err != nil {
 		return err
 	}

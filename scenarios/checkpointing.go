@@ -8,7 +8,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 )
@@ -100,7 +100,7 @@ func checkpointingSettings(v Values) (chosenModel, CheckpointingSettings, error)
 
 func (set CheckpointingSettings) training(m chosenModel, depth, batch int, checkpointing bool) (train.Settings, error) {
 	var err error
-	if m.Config, err = nn.Resize(m.Config, depth, 0, 0); err != nil {
+	if m.Config, err = models.Resize(m.Config, depth, 0, 0); err != nil {
 		return train.Settings{}, fmt.Errorf("--depths: %w", err)
 	}
 	s, err := m.training(set.Optimizer, train.CrossEntropy, batch, set.Steps)

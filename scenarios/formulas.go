@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
@@ -128,7 +129,7 @@ func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
 }
 
 // heads is the number of attention heads of a config.
-func heads(c nn.Config) (int, error) {
+func heads(c models.Config) (int, error) {
 	b, err := json.Marshal(c)
 	if err != nil {
 		return 0, err

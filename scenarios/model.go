@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/device"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -27,7 +27,7 @@ const (
 func modelFlags(preset string, tokens, smallTokens int) []Flag {
 	return []Flag{
 		{Name: "preset", Default: preset, Small: smallPreset,
-			Usage: "a model by name: " + strings.Join(nn.Presets(), ", ") + ", or small (gpt-char with 2 layers of width 128)"},
+			Usage: "a model by name: " + strings.Join(models.Presets(), ", ") + ", or small (gpt-char with 2 layers of width 128)"},
 		{Name: "config", Default: "", Usage: "a model's config.json, ours or Hugging Face's, in place of a preset"},
 		{Name: "seq", Default: tokens, Small: smallTokens, Usage: "tokens of a sequence; a shorter context of the model shortens the default"},
 	}
@@ -36,7 +36,7 @@ func modelFlags(preset string, tokens, smallTokens int) []Flag {
 // chosenModel is a model and what a row of its batches is.
 type chosenModel struct {
 	Name    string
-	Config  nn.Config
+	Config  models.Config
 	Tokens  int // 0 for dense nets
 	Context int
 	Mixed   bool
@@ -52,20 +52,20 @@ func (v Values) model() (chosenModel, error) {
 		return m, errors.New("--preset and --config: give one of them")
 	case file != "":
 		m.Name = file
-		if m.Config, err = nn.ReadConfig(file); err != nil {
+		if m.Config, err = models.ReadConfig(file); err != nil {
 			return m, fmt.Errorf("--config: %w", err)
 		}
 	case preset == smallPreset:
-		if m.Config, err = nn.Preset("gpt-char"); err == nil {
-			m.Config, err = nn.Resize(m.Config, 2, 128, 4)
+		if m.Config, err = models.Preset("gpt-char"); err == nil {
+			m.Config, err = models.Resize(m.Config, 2, 128, 4)
 		}
 	default:
-		m.Config, err = nn.Preset(preset)
+		m.Config, err = models.Preset(preset)
 	}
 	if err != nil {
 		return m, fmt.Errorf("--preset: %w", err)
 	}
-	context, _, features, err := nn.Sizes(m.Config)
+	context, _, features, err := models.Sizes(m.Config)
 	if err != nil {
 		return m, err
 	}

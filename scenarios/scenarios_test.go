@@ -11,7 +11,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -110,7 +110,7 @@ func TestPeakShiftFigures(t *testing.T) {
 
 // TestActivationsFigures holds the counts of the tutorial and of PyTorch.
 func TestActivationsFigures(t *testing.T) {
-	config, err := nn.Preset(tutorialModel)
+	config, err := models.Preset(tutorialModel)
 	if err != nil {
 		t.Fatal(err)
 	}

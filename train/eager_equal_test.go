@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -56,7 +57,7 @@ func gradientsOver(t *testing.T, config string, loss train.Loss, o nn.Options, t
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
 	c := parse(t, []byte(config))
-	model, err := nn.New(c)
+	model, err := models.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func gradientsOver(t *testing.T, config string, loss train.Loss, o nn.Options, t
 	}
 	shape := train.BatchShape{Rows: 3, Tokens: tokens}
 	classes := 23
-	if _, _, shape.Features, err = nn.Sizes(c); err != nil {
+	if _, _, shape.Features, err = models.Sizes(c); err != nil {
 		t.Fatal(err)
 	}
 	if shape.Features > 0 {
@@ -149,7 +150,7 @@ func TestEagerMemoryOnDevices(t *testing.T) {
 			dev.Allocator().Observe(func(e *alloc.Event) {
 				events[i] = append(events[i], fmt.Sprint(e.Action, e.Size, e.AllocatedBytes, e.ReservedBytes))
 			})
-			model, err := nn.New(parse(t, []byte(config)))
+			model, err := models.New(parse(t, []byte(config)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
@@ -21,13 +22,13 @@ func eagerLoss(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia.Node, e
 	if err != nil {
 		return nil, err
 	}
-	b.EndForward(loss, targets != nil && nn.ShiftsLabels(b.Root()))
+	b.EndForward(loss, targets != nil && models.ShiftsLabels(b.Root()))
 	return loss, nil
 }
 
 func eagerCrossEntropy(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia.Node, error) {
 	held := []*gorgonia.Node{logits}
-	shifts := nn.ShiftsLabels(b.Root())
+	shifts := models.ShiftsLabels(b.Root())
 	var err error
 	x := logits
 	if s, err := op.SpecOf(x); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -21,12 +22,12 @@ import (
 // golden_gpt.safetensors and golden_qwen2.safetensors).
 type golden struct {
 	name, file, prefix string
-	config             func(t *testing.T) nn.Config
+	config             func(t *testing.T) models.Config
 }
 
 func goldens() []golden {
 	return []golden{
-		{"gpt", "testdata/golden_gpt.safetensors", "", func(t *testing.T) nn.Config {
+		{"gpt", "testdata/golden_gpt.safetensors", "", func(t *testing.T) models.Config {
 			return parse(t, []byte(`{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`))
 		}},
 		{"qwen2", "testdata/golden_qwen2.safetensors", "m.", qwen2Config},
@@ -34,7 +35,7 @@ func goldens() []golden {
 	}
 }
 
-func qwen2Config(t *testing.T) nn.Config {
+func qwen2Config(t *testing.T) models.Config {
 	data, err := os.ReadFile("testdata/golden_qwen2_config.json")
 	if err != nil {
 		t.Fatal(err)
@@ -42,9 +43,9 @@ func qwen2Config(t *testing.T) nn.Config {
 	return parse(t, data)
 }
 
-func parse(t *testing.T, data []byte) nn.Config {
+func parse(t *testing.T, data []byte) models.Config {
 	t.Helper()
-	c, err := nn.ParseConfig(data)
+	c, err := models.ParseConfig(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func trainGolden(t *testing.T, dev device.Device, g golden, dt device.DType, che
 		}
 		return v
 	}
-	model, err := nn.New(g.config(t))
+	model, err := models.New(g.config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestGoldenConfigHasEveryParameter(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		model, err := nn.New(g.config(t))
+		model, err := models.New(g.config(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/train/plan"
 )
@@ -80,7 +81,7 @@ func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 		y = b.Input("targets", targets)
 		g.Specs = append(g.Specs, targets)
 	}
-	if o := b.Options(); o.Composition == nn.Eager && !o.GradientCheckpointing && nn.Caches(b.Root()) {
+	if o := b.Options(); o.Composition == nn.Eager && !o.GradientCheckpointing && models.Caches(b.Root()) {
 		b.KeepCache()
 	}
 	out, err := b.Run(x)

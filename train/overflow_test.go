@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -70,7 +71,7 @@ func neverLess(t *testing.T, w train.Workload) {
 }
 
 func TestSettingsBeyondCounting(t *testing.T) {
-	c, err := nn.Preset("gpt-char")
+	c, err := models.Preset("gpt-char")
 	if err != nil {
 		t.Fatal(err)
 	}

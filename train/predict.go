@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train/plan"
@@ -32,7 +33,7 @@ func Precisions() []Precision { return []Precision{FP32, AMP, BF16} }
 
 // Workload is a training whose memory is to be predicted.
 type Workload struct {
-	Model nn.Config
+	Model models.Config
 	Shape BatchShape
 	Loss  Loss
 	Steps int // 3 when 0: from the second on all are alike but for reserved memory
@@ -172,7 +173,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	}
 	p := &Prepared{w: w}
 	var err error
-	if p.model, err = nn.New(w.Model); err != nil {
+	if p.model, err = models.New(w.Model); err != nil {
 		return nil, err
 	}
 	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true}
@@ -312,14 +313,14 @@ func (p *predictor) materialize() error {
 	}
 	label := instrument.Label{Category: instrument.Parameter, Op: "buffer"}
 	var buffers []*session.Value
-	for _, b := range nn.Buffers(p.model) {
+	for _, b := range models.Buffers(p.model) {
 		v, err := s.Allocate(device.Spec{DType: device.Float32, Shape: b}, label)
 		if err != nil {
 			return err
 		}
 		buffers = append(buffers, v)
 	}
-	if tied := nn.TiedHead(p.model); tied != nil {
+	if tied := models.TiedHead(p.model); tied != nil {
 		v, err := s.Allocate(device.Spec{DType: device.Float32, Shape: tied}, label)
 		if err != nil {
 			return err

@@ -6,7 +6,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -14,7 +14,7 @@ import (
 // BenchmarkRecordedStep is what a step costs the host where nothing is
 // computed: without a recorder, recorded, and recorded with times.
 func BenchmarkRecordedStep(b *testing.B) {
-	config, err := nn.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":256,"n_layer":6,"n_embd":384,"n_head":6}`))
+	config, err := models.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":256,"n_layer":6,"n_embd":384,"n_head":6}`))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -21,7 +22,7 @@ func gradientsOf(t *testing.T, model string, saveAll bool) (*plan.Plan, []byte) 
 	t.Helper()
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
-	m, err := nn.New(parse(t, []byte(model)))
+	m, err := models.New(parse(t, []byte(model)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/size"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 )
 
@@ -14,10 +15,10 @@ import (
 // the start, saved with the weights, and with equal settings, data and device
 // two trainings are equal to the bit.
 type Settings struct {
-	Model nn.Config    `json:"model"`
-	Data  DataSettings `json:"data"`
-	Loss  Loss         `json:"loss"`
-	Steps int          `json:"steps"`
+	Model models.Config `json:"model"`
+	Data  DataSettings  `json:"data"`
+	Loss  Loss          `json:"loss"`
+	Steps int           `json:"steps"`
 	// Batch is the rows of a micro-batch; a step sees Batch × Accumulate rows.
 	Batch      int `json:"batch"`
 	Accumulate int `json:"accumulate"`

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/data"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
 // DataSettings says what a model is trained on.
@@ -114,16 +114,16 @@ func (s *Settings) textSources(text *data.Text) (Sources, error) {
 
 // vocabulary is the model's number of tokens.
 func (s *Settings) vocabulary() (int, error) {
-	_, vocabulary, _, err := nn.Sizes(s.Model)
+	_, vocabulary, _, err := models.Sizes(s.Model)
 	return vocabulary, err
 }
 
-func mlpDims(c nn.Config) ([]int, error) {
-	m, err := nn.New(c)
+func mlpDims(c models.Config) ([]int, error) {
+	m, err := models.New(c)
 	if err != nil {
 		return nil, err
 	}
-	mlp, ok := m.(*nn.MLP)
+	mlp, ok := m.(*models.MLP)
 	if !ok {
 		return nil, fmt.Errorf("a model of type %s takes tokens, not features", c.Type())
 	}

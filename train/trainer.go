@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -60,11 +61,11 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 	}
 	build.GradientCheckpointing, build.Training = s.GradientCheckpointing, true
 	build.Interrupted = o.Session.Interrupted
-	model, err := nn.New(s.Model)
+	model, err := models.New(s.Model)
 	if err != nil {
 		return nil, err
 	}
-	if err := nn.CheckTrainable(s.Model); err != nil {
+	if err := models.CheckTrainable(s.Model); err != nil {
 		return nil, err
 	}
 	if s.Dropout > 0 && ApplyDropout(model, s.Dropout) == 0 {
@@ -94,7 +95,7 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 func (t *Trainer) shape() BatchShape {
 	shape := BatchShape{Rows: t.Settings.Batch, Tokens: t.Settings.Tokens}
 	if shape.Tokens == 0 {
-		_, _, shape.Features, _ = nn.Sizes(t.Settings.Model)
+		_, _, shape.Features, _ = models.Sizes(t.Settings.Model)
 	}
 	return shape
 }

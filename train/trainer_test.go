@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
@@ -199,7 +200,7 @@ func TestAccumulationMakesNoCopyOfTheGradient(t *testing.T) {
 	s.Accumulate = 4
 	_, peak := stepOnMeta(t, s)
 	parameters := int64(0)
-	m, err := nn.New(s.Model)
+	m, err := models.New(s.Model)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,11 +273,11 @@ func TestDropoutReachesEveryModel(t *testing.T) {
 		`{"model_type":"gpt","vocab_size":31,"n_ctx":12,"n_layer":1,"n_embd":16,"n_head":2}`:        3,
 		`{"model_type":"gpt2","vocab_size":31,"n_positions":12,"n_layer":1,"n_embd":16,"n_head":2}`: 4, // the attention's weights, too
 	} {
-		c, err := nn.ParseConfig([]byte(config))
+		c, err := models.ParseConfig([]byte(config))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := nn.New(c)
+		m, err := models.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,11 +285,11 @@ func TestDropoutReachesEveryModel(t *testing.T) {
 		if n := train.ApplyDropout(m, 0.5); n != want {
 			t.Errorf("%s has %d dropouts, want %d", c.Type(), n, want)
 		}
-		still, err := nn.WithDropout(c, 0)
+		still, err := models.WithDropout(c, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		off, err := nn.New(still)
+		off, err := models.New(still)
 		if err != nil {
 			t.Fatal(err)
 		}

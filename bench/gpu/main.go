@@ -19,7 +19,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -179,7 +179,7 @@ type training struct {
 }
 
 func start(w workload, o cuda.Options, r *instrument.Recorder) (t *training, err error) {
-	config, err := nn.ParseConfig(w.Model)
+	config, err := models.ParseConfig(w.Model)
 	if err != nil {
 		return nil, err
 	}

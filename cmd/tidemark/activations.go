@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/scenarios"
 )
 
@@ -39,25 +39,19 @@ func countActivations(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	context, _, features, err := nn.Sizes(config)
+	context, _, features, err := models.Sizes(config)
 	if err != nil {
 		return err
 	}
-	tokens := 0
-	if features > 0 && c.IsSet("seq") {
+	tokens := c.Int("seq")
+	switch {
+	case features > 0 && c.IsSet("seq"):
 		return errors.New("--seq: a dense net takes no sequences")
-	}
-	if features == 0 {
-		if tokens, err = sequenceOf(c, context, maxActivationTokens); err != nil {
-			return err
-		}
-	}
-	var dir folder
-	if out := c.String("out"); out != "" {
-		if dir, err = takeFolder(out, "activations", c.Bool("force")); err != nil {
-			return err
-		}
-		defer dir.close()
+	case features > 0:
+	case !c.IsSet("seq"):
+		tokens = min(context, maxActivationTokens)
+	case tokens < 1 || tokens > context:
+		return fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", tokens, context, context)
 	}
 	name := c.String("preset")
 	if name == "" {
@@ -74,10 +68,10 @@ func countActivations(c *cli.Context) error {
 	} else {
 		err = count.WriteText(c.App.Writer)
 	}
-	if err != nil || dir.path == "" {
+	if err != nil || c.String("out") == "" {
 		return err
 	}
-	files, err := saveActivations(dir, c.Bool("force"), count)
+	files, err := saveActivations(c, count)
 	if err == nil && !c.Bool("json") {
 		_, err = fmt.Fprintf(c.App.Writer, "\nwrote %s\n", joinNames(files))
 	}
@@ -85,15 +79,15 @@ func countActivations(c *cli.Context) error {
 }
 
 // saveActivations writes the count and its picture.
-func saveActivations(dir folder, force bool, count *scenarios.ActivationCount) ([]string, error) {
-	d := count.Drawing()
-	var files []string
-	for _, f := range []output{{activationsName + ".json", count.WriteJSON}, {d.Name + ".svg", d.WriteSVG}, {d.Name + ".png", d.WritePNG}} {
-		path := filepath.Join(dir.path, f.name)
-		if err := report.WriteFile(path, force, f.write); err != nil {
-			return files, err
-		}
-		files = append(files, path)
+func saveActivations(c *cli.Context, count *scenarios.ActivationCount) ([]string, error) {
+	dir, force := c.String("out"), c.Bool("force")
+	if err := report.Prepare(dir, force); err != nil {
+		return nil, err
 	}
-	return files, nil
+	path := filepath.Join(dir, "activations.json")
+	if err := report.WriteFile(path, force, count.WriteJSON); err != nil {
+		return nil, err
+	}
+	files, err := saveDrawing(dir, force, count.Drawing())
+	return append([]string{path}, files...), err
 }

@@ -42,11 +42,10 @@ func runAll(c *cli.Context) error {
 		if c.String("out") != "" {
 			out = filepath.Join(c.String("out"), s.Name)
 		}
-		dir, err := takeFolder(out, s.Name, c.Bool("force"))
+		dir, err := resultFolder(out, s.Name, c.Bool("force"))
 		if err != nil {
 			return err
 		}
-		defer dir.close()
 		folders = append(folders, dir)
 	}
 	var summaries []scenarioSummary
@@ -94,7 +93,7 @@ func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scena
 		Progress: progressTo(c.App.ErrWriter, dev.kind)})
 	if o != nil && len(o.Report.Runs) > 0 {
 		finish(o, dev)
-		_, saveErr := saveOutcome(dir, c.Bool("force"), o)
+		_, saveErr := saveAll(dir, c.Bool("force"), o)
 		if saveErr == nil {
 			x.Folder = dir.path
 		}

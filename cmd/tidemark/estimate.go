@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
@@ -158,20 +159,20 @@ func grouped(n int64) string {
 
 // estimateSettings are the resolved settings of an estimate.
 type estimateSettings struct {
-	Model                 nn.Config `json:"model"`
-	Batch                 int       `json:"batch"`
-	Tokens                int       `json:"tokens,omitempty"`
-	Steps                 int       `json:"steps"`
-	Optimizer             string    `json:"optimizer"`
-	Precision             string    `json:"precision"`
-	Attention             string    `json:"attention"` // as transformers' attn_implementation has it
-	GradientCheckpointing bool      `json:"gradient_checkpointing"`
-	Accumulate            int       `json:"accumulate"`
-	KeepGradients         bool      `json:"keep_gradients"`
-	Composition           string    `json:"composition"`
-	Loss                  string    `json:"loss"`
-	Profile               string    `json:"profile"`
-	AllocConf             string    `json:"alloc_conf"`
+	Model                 models.Config `json:"model"`
+	Batch                 int           `json:"batch"`
+	Tokens                int           `json:"tokens,omitempty"`
+	Steps                 int           `json:"steps"`
+	Optimizer             string        `json:"optimizer"`
+	Precision             string        `json:"precision"`
+	Attention             string        `json:"attention"` // as transformers' attn_implementation has it
+	GradientCheckpointing bool          `json:"gradient_checkpointing"`
+	Accumulate            int           `json:"accumulate"`
+	KeepGradients         bool          `json:"keep_gradients"`
+	Composition           string        `json:"composition"`
+	Loss                  string        `json:"loss"`
+	Profile               string        `json:"profile"`
+	AllocConf             string        `json:"alloc_conf"`
 	// Sources is report.Settings.Sources.
 	Sources    map[string]string `json:"sources"`
 	LimitBytes int64             `json:"limit_bytes"`
@@ -242,9 +243,9 @@ func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
 // maxEstimateTokens bounds the default of --seq.
 const maxEstimateTokens = 1024
 
-func shapeOf(c *cli.Context, config nn.Config) (train.BatchShape, error) {
+func shapeOf(c *cli.Context, config models.Config) (train.BatchShape, error) {
 	shape := train.BatchShape{Rows: c.Int("batch")}
-	context, _, features, err := nn.Sizes(config)
+	context, _, features, err := models.Sizes(config)
 	if err != nil {
 		return shape, err
 	}
@@ -255,8 +256,14 @@ func shapeOf(c *cli.Context, config nn.Config) (train.BatchShape, error) {
 		shape.Features = features
 		return shape, nil
 	}
-	shape.Tokens, err = sequenceOf(c, context, maxEstimateTokens)
-	return shape, err
+	shape.Tokens = c.Int("seq")
+	if !c.IsSet("seq") {
+		shape.Tokens = min(context, maxEstimateTokens)
+	}
+	if shape.Tokens < 1 || shape.Tokens > context {
+		return shape, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", shape.Tokens, context, context)
+	}
+	return shape, nil
 }
 
 // estimated is the JSON of an estimate: a run as in report.json, and what cards

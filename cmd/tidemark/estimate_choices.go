@@ -7,13 +7,14 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
 // precisionOf is the precision of an estimate and where it comes from: from
 // --precision or, without it, from the config's dtype, in which transformers
 // makes and loads the model; else it is PyTorch's default.
-func precisionOf(c *cli.Context, config nn.Config, composition nn.Composition) (p train.Precision, from string, err error) {
+func precisionOf(c *cli.Context, config models.Config, composition nn.Composition) (p train.Precision, from string, err error) {
 	if c.IsSet("precision") {
 		p = train.Precision(c.String("precision"))
 		if p != train.FP32 && p != train.AMP && p != train.BF16 {
@@ -45,8 +46,8 @@ func choicesOf(w train.Workload, s estimateSettings) []report.Assumption {
 	}
 	list = append(list, report.Assumption{Name: "attention sdpa", Basis: report.Assumed,
 		Why: "PyTorch's scaled_dot_product_attention; attn_implementation eager keeps each layer's map of batch × heads × tokens × tokens, and needs more"})
-	m, err := nn.New(w.Model)
-	if err == nil && nn.Caches(m) && !w.GradientCheckpointing {
+	m, err := models.New(w.Model)
+	if err == nil && models.Caches(m) && !w.GradientCheckpointing {
 		list = append(list, report.Assumption{Name: "use_cache", Basis: report.Assumed,
 			Why: "the model is called without use_cache=False, so that it copies keys and values (use_cache of the config, true when absent)"})
 	}

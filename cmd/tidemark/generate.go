@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/data"
-	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -60,7 +60,6 @@ func generateCommand() *cli.Command {
 			&cli.IntFlag{Name: "tokens", Value: 200, Usage: "how many tokens to draw"},
 			&cli.Float64Flag{Name: "temperature", Value: 0.8, Usage: "0 always takes the likeliest token"},
 			&cli.IntFlag{Name: "top-k", Usage: "draw from the K likeliest tokens; 0 for all"},
-			&cli.IntFlag{Name: "seq", Usage: "how many of the latest tokens the model sees", DefaultText: "as many as it was trained with (its --seq)"},
 			&cli.Uint64Flag{Name: "seed", Value: 1},
 			&cli.BoolFlag{Name: "json", Usage: "print prompt and text as JSON"},
 		}, deviceFlags()),
@@ -93,20 +92,9 @@ func generate(c *cli.Context) error {
 	if len(prompt) == 0 {
 		return errors.New("--prompt is empty: give at least one token to begin with")
 	}
-	context, _, _, err := nn.Sizes(t.Settings.Model)
+	g, err := t.NewGenerator(train.GenerateOptions{Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), Seed: c.Uint64("seed")})
 	if err != nil {
 		return err
-	}
-	window, err := sequenceOf(c, context, t.Settings.Tokens)
-	if err != nil {
-		return err
-	}
-	g, err := t.NewGenerator(train.GenerateOptions{Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), Seed: c.Uint64("seed"), Window: window})
-	if err != nil {
-		return err
-	}
-	if !c.IsSet("seq") && window < context {
-		fmt.Fprintf(c.App.ErrWriter, "the model sees the latest %d tokens, as in its training; its context is %d (--seq)\n", window, context)
 	}
 	var text strings.Builder
 	asJSON := c.Bool("json")
@@ -125,7 +113,7 @@ func generate(c *cli.Context) error {
 		return err
 	})
 	if asJSON {
-		b, e := json.Marshal(map[string]any{"prompt": c.String("prompt"), "text": text.String(), "window_tokens": window})
+		b, e := json.Marshal(map[string]any{"prompt": c.String("prompt"), "text": text.String()})
 		if e != nil {
 			return e
 		}
@@ -153,6 +141,19 @@ func evalCommand() *cli.Command {
 			return evaluate(c)
 		},
 	}
+}
+
+// interruptible is a source that ends with an error when ctx is done.
+type interruptible struct {
+	data.Source
+	ctx context.Context
+}
+
+func (s interruptible) Batch(i int, b *data.Batch) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	return s.Source.Batch(i, b)
 }
 
 func evaluate(c *cli.Context) error {
@@ -185,12 +186,9 @@ func evaluate(c *cli.Context) error {
 	if sources.Validation == nil {
 		return fmt.Errorf("the training in %s was on random tokens, so there is nothing held out", c.String("from"))
 	}
-	e, err := t.Evaluate(sources.Validation, c.Int("batches"))
+	e, err := t.Evaluate(interruptible{sources.Validation, c.Context}, c.Int("batches"))
 	if err != nil {
 		return err
-	}
-	if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
-		return fmt.Errorf("the held-out loss is %v over %d targets: the training in %s had diverged", e.Loss, e.Targets, c.String("from"))
 	}
 	if c.Bool("json") {
 		b, err := json.MarshalIndent(e, "", "  ")

@@ -1,24 +1,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/scenarios"
 	"github.com/tidemark-lab/tidemark/train"
@@ -53,7 +49,7 @@ func joinFlags(groups ...[]cli.Flag) []cli.Flag {
 // modelFlags choose a model.
 func modelFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "preset", Usage: "a model by name: " + joinNames(nn.Presets())},
+		&cli.StringFlag{Name: "preset", Usage: "a model by name: " + joinNames(models.Presets())},
 		&cli.StringFlag{Name: "config", Usage: "a model's config.json, ours or Hugging Face's (mlp, gpt, gpt2, llama, qwen2)"},
 		&cli.IntFlag{Name: "layers", Usage: "change the model's depth", DefaultText: "the model's own"},
 		&cli.IntFlag{Name: "width", Usage: "change the model's width", DefaultText: "the model's own"},
@@ -95,25 +91,25 @@ func trainingFlags() []cli.Flag {
 }
 
 // modelOf is the config that modelFlags choose.
-func modelOf(c *cli.Context) (nn.Config, error) {
+func modelOf(c *cli.Context) (models.Config, error) {
 	preset, file := c.String("preset"), c.String("config")
-	var config nn.Config
+	var config models.Config
 	var err error
 	switch {
 	case preset != "" && file != "":
 		return config, errors.New("--preset and --config: give one of them")
 	case preset != "":
-		config, err = nn.Preset(preset)
+		config, err = models.Preset(preset)
 	case file != "":
-		config, err = nn.ReadConfig(file)
+		config, err = models.ReadConfig(file)
 	default:
-		return config, fmt.Errorf("name a model: --preset (%s) or --config FILE", joinNames(nn.Presets()))
+		return config, fmt.Errorf("name a model: --preset (%s) or --config FILE", joinNames(models.Presets()))
 	}
 	if err != nil {
 		return config, err
 	}
 	if c.IsSet("dropout") {
-		if config, err = nn.WithDropout(config, c.Float64("dropout")); err != nil {
+		if config, err = models.WithDropout(config, c.Float64("dropout")); err != nil {
 			return config, fmt.Errorf("--dropout %w", err)
 		}
 	}
@@ -121,7 +117,7 @@ func modelOf(c *cli.Context) (nn.Config, error) {
 	if layers == 0 && width == 0 && heads == 0 {
 		return config, nil
 	}
-	config, err = nn.Resize(config, layers, width, heads)
+	config, err = models.Resize(config, layers, width, heads)
 	if err != nil {
 		return config, fmt.Errorf("--layers, --width, --heads: %w", err)
 	}
@@ -177,7 +173,7 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 // chooseData decides what a model is trained on, and how long its sequences
 // are.
 func chooseData(c *cli.Context, s *train.Settings) error {
-	context, _, features, err := nn.Sizes(s.Model)
+	context, _, features, err := models.Sizes(s.Model)
 	if err != nil {
 		return err
 	}
@@ -197,8 +193,12 @@ func chooseData(c *cli.Context, s *train.Settings) error {
 		}
 		return nil
 	}
-	if s.Tokens, err = sequenceOf(c, context, 256); err != nil {
-		return err
+	s.Tokens = c.Int("seq")
+	if s.Tokens == 0 && !c.IsSet("seq") {
+		s.Tokens = min(context, 256)
+	}
+	if s.Tokens < 1 || s.Tokens > context {
+		return fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", s.Tokens, context, context)
 	}
 	s.Data = train.DataSettings{Kind: "random-tokens"}
 	if path := c.String("data"); path != "" {
@@ -210,25 +210,12 @@ func chooseData(c *cli.Context, s *train.Settings) error {
 	return nil
 }
 
-// sequenceOf is the length that --seq gives sequences: from 1 to the model's
-// context, and without the flag the context, at most so many tokens.
-func sequenceOf(c *cli.Context, context, most int) (int, error) {
-	if !c.IsSet("seq") {
-		return min(context, most), nil
-	}
-	n := c.Int("seq")
-	if n < 1 || n > context {
-		return 0, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", n, context, context)
-	}
-	return n, nil
-}
-
-func outputsOf(c nn.Config) (int, error) {
-	m, err := nn.New(c)
+func outputsOf(c models.Config) (int, error) {
+	m, err := models.New(c)
 	if err != nil {
 		return 0, err
 	}
-	if mlp, ok := m.(*nn.MLP); ok {
+	if mlp, ok := m.(*models.MLP); ok {
 		return mlp.Dims[len(mlp.Dims)-1], nil
 	}
 	return 0, errors.New("not a dense net")
@@ -243,9 +230,6 @@ func fitVocabulary(c *cli.Context, s *train.Settings, size int) {
 }
 
 func runTraining(c *cli.Context) error {
-	// Who reads our output may stop (| head -1); the training does not, and
-	// least of all its save. Writes fail with EPIPE instead.
-	signal.Ignore(syscall.SIGPIPE)
 	if err := checkTraining(c); err != nil {
 		return err
 	}
@@ -281,35 +265,48 @@ type training struct {
 	sources   train.Sources
 	dir       folder
 	save      string
-	folder    *train.SaveFolder // save, opened
 	reported  train.StepStats
 	evaluated *train.Evaluation
-	closers   []func()
+	close     func()
 }
 
-// close gives back what the training took, the last first.
-func (j *training) close() {
-	for _, f := range slices.Backward(j.closers) {
-		f()
+func newTraining(c *cli.Context, dev chosen) (*training, error) {
+	j := &training{dev: dev, save: c.String("save"), close: func() {}}
+	var err error
+	if j.dir, err = resultFolder(c.String("out"), "train", c.Bool("force")); err != nil {
+		return nil, err
 	}
-	j.closers = nil
-}
-
-func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
-	j := &training{dev: dev, save: cmp.Or(c.String("resume"), c.String("save"))}
-	defer func() {
-		if err != nil {
-			j.close()
+	resume := c.String("resume")
+	var settings train.Settings
+	switch {
+	case resume != "" && j.save != "" && j.save != resume:
+		return nil, errors.New("--save and --resume: a resumed training is saved where it was; leave --save out")
+	case resume != "":
+		if err = checkResume(c); err != nil {
+			return nil, err
 		}
-	}()
-	settings, err := j.chooseSettings(c)
-	if err != nil {
-		return nil, err
+		j.save = resume
+		if settings, err = train.ReadSettings(resume); err != nil {
+			return nil, err
+		}
+		if c.IsSet("precision") && settings.Mixed != dev.mixed() {
+			return nil, errors.New("--resume: the saved training goes on in its own precision; leave --precision out")
+		}
+		if err = movedText(c, &settings); err != nil {
+			return nil, err
+		}
+	default:
+		if settings, err = settingsOf(c); err != nil {
+			return nil, err
+		}
+		settings.Mixed = dev.mixed()
+		if err := settings.Validate(); err != nil {
+			return nil, err
+		}
+		if j.save != "" && train.HasSave(j.save) && !c.Bool("force") {
+			return nil, fmt.Errorf("--save %s: it holds a saved training; --resume it, name another folder, or --force to replace it", j.save)
+		}
 	}
-	if j.dir, err = takeFolder(c.String("out"), "train", c.Bool("force")); err != nil {
-		return nil, err
-	}
-	j.closers = append(j.closers, j.dir.close)
 	if dev.kind != "meta" || settings.Data.Kind == "text" {
 		if j.sources, err = openSources(c, &settings); err != nil {
 			return nil, err
@@ -319,11 +316,10 @@ func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
 	if err != nil {
 		return nil, err
 	}
-	j.closers = append(j.closers, func() { d.Close() })
 	j.recorder = instrument.New(instrument.Options{NoTiming: dev.kind == "meta"})
 	j.recorder.Attach(d.Allocator())
 	o := train.TrainerOptions{Session: session.Options{WorkspaceBytes: workspaceBytes(c, dev.kind), Interrupted: c.Context.Err}}
-	if resume := c.String("resume"); resume != "" {
+	if resume != "" {
 		j.trainer, err = train.Resume(d, j.recorder, resume, func(s *train.Settings) {
 			if c.IsSet("steps") {
 				s.Steps = c.Int("steps")
@@ -334,77 +330,18 @@ func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
 		j.trainer, err = train.NewTrainer(d, j.recorder, settings, o)
 	}
 	if err != nil {
+		d.Close()
 		return nil, err
 	}
-	j.closers = append(j.closers, j.trainer.Close)
+	j.close = func() {
+		j.trainer.Close()
+		d.Close()
+	}
 	if done, steps := j.trainer.Steps(), j.trainer.Settings.Steps; done >= steps {
-		return nil, fmt.Errorf("--resume %s: its %d steps are done; name more with --steps", j.save, done)
+		j.close()
+		return nil, fmt.Errorf("--resume %s: its %d steps are done; name more with --steps", resume, done)
 	}
 	return j, nil
-}
-
-// chooseSettings gives those of the saved training that goes on, or those that the
-// flags give a new one. The folder that it is saved to is opened before either.
-func (j *training) chooseSettings(c *cli.Context) (train.Settings, error) {
-	if c.String("resume") != "" {
-		return j.resumed(c)
-	}
-	settings, err := settingsOf(c)
-	if err != nil {
-		return settings, err
-	}
-	settings.Mixed = j.dev.mixed()
-	if err := settings.Validate(); err != nil {
-		return settings, err
-	}
-	if j.save == "" {
-		return settings, nil
-	}
-	if err := j.openSave("--save"); err != nil {
-		return settings, err
-	}
-	if train.HasSave(j.save) && !c.Bool("force") {
-		return settings, fmt.Errorf("--save %s: it holds a saved training; --resume it, name another folder, or --force to replace it", j.save)
-	}
-	return settings, nil
-}
-
-func (j *training) resumed(c *cli.Context) (train.Settings, error) {
-	var settings train.Settings
-	if save := c.String("save"); save != "" && save != j.save {
-		return settings, errors.New("--save and --resume: a resumed training is saved where it was; leave --save out")
-	}
-	if err := checkResume(c); err != nil {
-		return settings, err
-	}
-	if !train.HasSave(j.save) { // before anything is made there
-		return train.ReadSettings(j.save)
-	}
-	if err := j.openSave("--resume"); err != nil {
-		return settings, err
-	}
-	settings, err := train.ReadSettings(j.save)
-	if err != nil {
-		return settings, err
-	}
-	if c.IsSet("precision") && settings.Mixed != j.dev.mixed() {
-		return settings, errors.New("--resume: the saved training goes on in its own precision; leave --precision out")
-	}
-	return settings, movedText(c, &settings)
-}
-
-// openSave takes the folder that the training is saved to.
-func (j *training) openSave(flag string) error {
-	undo, err := makeFolder(flag, j.save)
-	if err != nil {
-		return err
-	}
-	j.closers = append(j.closers, undo)
-	if j.folder, err = train.OpenSaveFolder(j.save); err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	j.closers = append(j.closers, func() { j.folder.Close() })
-	return nil
 }
 
 // openSources opens the data, and fits a preset's vocabulary to a new text.
@@ -421,16 +358,27 @@ func openSources(c *cli.Context, s *train.Settings) (train.Sources, error) {
 }
 
 func (j *training) run(c *cli.Context) error {
+	if j.save != "" {
+		undo, err := makeFolder("--save", j.save)
+		if err != nil {
+			return err
+		}
+		defer undo()
+	}
+	undo, err := makeFolder("output folder", j.dir.path)
+	if err != nil {
+		return err
+	}
+	defer undo()
 	talk := newProgress(c.App.ErrWriter, j.trainer.Steps(), j.trainer.Settings.Steps)
 	if !c.Bool("json") {
 		describeTraining(c.App.Writer, j)
 	}
-	var err error
 	if j.dev.kind == "meta" {
 		err = j.plan(c.Context)
 	} else {
 		err = j.trainer.Run(c.Context, j.sources, train.LoopOptions{
-			Folder: j.folder, SaveEvery: c.Int("save-every"), Workers: c.Int("workers"), RecordSteps: recordedSteps,
+			SaveFolder: j.save, SaveEvery: c.Int("save-every"), Workers: c.Int("workers"), RecordSteps: recordedSteps,
 			OnStep: func(s train.StepStats) { j.reported = s; talk.step(s) },
 			OnEvaluation: func(step int, e train.Evaluation) {
 				j.evaluated = &e
@@ -450,23 +398,15 @@ func (j *training) run(c *cli.Context) error {
 			return errors.Join(err, e)
 		}
 	} else if err == nil {
-		if e := j.print(c, outcome.Report, files); e != nil {
-			return fmt.Errorf("printing the results, which are in %s: %w", j.dir.path, e)
+		if e := outcome.Report.WriteText(c.App.Writer, report.TextOptions{ExactBytes: c.Bool("bytes")}); e != nil {
+			return e
 		}
+		j.summary(c.App.Writer, files)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w (%sthe report of what was done is in %s)", err, j.lastSave(err), j.dir.path)
+		return fmt.Errorf("%w (the report of what was done is in %s)", err, j.dir.path)
 	}
 	return err
-}
-
-// lastSave says that a training which diverged keeps its last good save.
-func (j *training) lastSave(err error) string {
-	var diverged *train.DivergedError
-	if j.save == "" || !errors.As(err, &diverged) || !train.HasSave(j.save) {
-		return ""
-	}
-	return "the last good save in " + j.save + " is kept; "
 }
 
 // plan runs a few steps on meta, where all later ones are alike.
@@ -492,7 +432,7 @@ func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 	r := &report.Report{Tidemark: version, Scenario: "train", Precision: j.precision(), Settings: j.settings(c),
 		Device: report.Device{Kind: info.Kind, Name: info.Name, Driver: info.Driver, CUDA: info.CUDA, MemoryBytes: info.MemoryBytes}}
 	run := report.NewRun("train", nn.Count(j.trainer.Model()), basis, j.recorder)
-	for _, left := range nn.NotTrained(j.trainer.Settings.Model) {
+	for _, left := range models.NotTrained(j.trainer.Settings.Model) {
 		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "no dropout of the attention's weights", Basis: report.Assumed,
 			Why: left + " of the config is left out"})
 	}
@@ -540,7 +480,7 @@ func describeTraining(w io.Writer, j *training) {
 		fmt.Fprintf(w, "device: %s\n", j.dev.kind)
 	}
 	s := j.trainer.Settings
-	for _, left := range nn.NotTrained(s.Model) {
+	for _, left := range models.NotTrained(s.Model) {
 		fmt.Fprintf(w, "left out: %s (dropout of the attention's weights)\n", left)
 	}
 	s.Data.Vocabulary = nil
@@ -555,23 +495,15 @@ func describeTraining(w io.Writer, j *training) {
 	}
 }
 
-// print writes the tables and what the training came to.
-func (j *training) print(c *cli.Context, r *report.Report, files []string) error {
-	w := c.App.Writer
-	if err := r.WriteText(w, report.TextOptions{ExactBytes: c.Bool("bytes")}); err != nil {
-		return err
-	}
-	var b strings.Builder
+func (j *training) summary(w io.Writer, files []string) {
 	if l := j.reported.Loss; l != nil && !math.IsNaN(*l) {
-		fmt.Fprintf(&b, "\nstep %d: loss %.4f\n", j.reported.Step, *l)
+		fmt.Fprintf(w, "\nstep %d: loss %.4f\n", j.reported.Step, *l)
 	}
 	if e := j.evaluated; e != nil {
-		fmt.Fprintf(&b, "held out: loss %.4f, accuracy %.2f %% over %d targets\n", e.Loss, 100*e.Accuracy, e.Targets)
+		fmt.Fprintf(w, "held out: loss %.4f, accuracy %.2f %% over %d targets\n", e.Loss, 100*e.Accuracy, e.Targets)
 	}
 	if j.save != "" {
-		fmt.Fprintf(&b, "saved in %s\n", j.save)
+		fmt.Fprintf(w, "saved in %s\n", j.save)
 	}
-	fmt.Fprintf(&b, "wrote %s\n", joinNames(files))
-	_, err := io.WriteString(w, b.String())
-	return err
+	fmt.Fprintf(w, "wrote %s\n", joinNames(files))
 }

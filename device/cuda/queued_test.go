@@ -10,7 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -19,7 +19,7 @@ import (
 // TestQueuedPhases compares recorded steps that wait for the card in every
 // phase with those that leave the timing to events on the stream.
 func TestQueuedPhases(t *testing.T) {
-	config, err := nn.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`))
+	config, err := models.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":19,"n_ctx":12,"n_layer":2,"n_embd":16,"n_head":4}`))
 	if err != nil {
 		t.Fatal(err)
 	}

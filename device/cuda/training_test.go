@@ -18,6 +18,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -71,7 +72,7 @@ func TestGoldenTrainings(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		c, err := nn.ParseConfig([]byte(g.config))
+		c, err := models.ParseConfig([]byte(g.config))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestGoldenTrainings(t *testing.T) {
 	}
 }
 
-func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix string, config nn.Config, dt device.DType,
+func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix string, config models.Config, dt device.DType,
 	checkpointing bool, micro int, workspace int64) {
 	const rows, tokens = 3, 12
 	check := func(err error) {
@@ -112,7 +113,7 @@ func trainGolden(t *testing.T, dev device.Device, f *safetensors.File, prefix st
 	case dt == device.Float64:
 		tolerance, inner = 1e-6, 1e-6 // transformers computes norms in float32
 	}
-	model, err := nn.New(config)
+	model, err := models.New(config)
 	check(err)
 	s := session.New(dev, nil, session.Options{WorkspaceBytes: workspace})
 	check(s.Materialize(model, dt))
@@ -239,7 +240,7 @@ func TestTrainingsEqualOnAllDevices(t *testing.T) {
 			"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":64,"rms_norm_eps":1e-6,
 			"rope_theta":10000.0,"tie_word_embeddings":true,"hidden_act":"silu"}`,
 	} {
-		config, err := nn.ParseConfig([]byte(model))
+		config, err := models.ParseConfig([]byte(model))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +295,7 @@ func TestTrainingsEqualOnAllDevices(t *testing.T) {
 
 // TestLongAttentionTrainsToTheSameBits has many blocks that wait for each other.
 func TestLongAttentionTrainsToTheSameBits(t *testing.T) {
-	config, err := nn.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":512,"n_layer":2,"n_embd":256,"n_head":4}`))
+	config, err := models.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":512,"n_layer":2,"n_embd":256,"n_head":4}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +319,7 @@ func TestLongAttentionTrainsToTheSameBits(t *testing.T) {
 // TestOutOfMemoryIsAnError asks for more than the limit, and goes on with a
 // smaller batch.
 func TestOutOfMemoryIsAnError(t *testing.T) {
-	config, err := nn.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":128,"n_layer":2,"n_embd":128,"n_head":4}`))
+	config, err := models.ParseConfig([]byte(`{"model_type":"gpt","vocab_size":65,"n_ctx":128,"n_layer":2,"n_embd":128,"n_head":4}`))
 	if err != nil {
 		t.Fatal(err)
 	}

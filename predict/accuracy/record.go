@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -118,13 +119,13 @@ func (r *Record) Workload() (train.Workload, error) {
 	if err != nil {
 		return w, err
 	}
-	c, err := nn.ParseConfig(data)
+	c, err := models.ParseConfig(data)
 	if err != nil {
 		return w, fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	w.Model = c
 	if r.Kind == "mlp" {
-		_, _, w.Shape.Features, err = nn.Sizes(c)
+		_, _, w.Shape.Features, err = models.Sizes(c)
 		w.Shape.Tokens = 0
 	}
 	return w, err

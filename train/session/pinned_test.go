@@ -9,7 +9,6 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
-
 	"github.com/tidemark-lab/tidemark/train/session"
 )
 

@@ -1,4 +1,4 @@
-package nn
+package models
 
 // gpt2Dropout is the default of transformers' GPT2Config.
 const gpt2Dropout = 0.1

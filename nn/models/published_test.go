@@ -1,4 +1,4 @@
-package nn_test
+package models_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
 // TestPublishedConfigs reads config files as they are published: those of the
@@ -32,7 +33,7 @@ func TestPublishedConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, file := range files {
-		c, err := nn.ParseConfig(file)
+		c, err := models.ParseConfig(file)
 		want, ok := parameters[name]
 		if !ok {
 			text := refused[name]
@@ -48,11 +49,11 @@ func TestPublishedConfigs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		m, err := nn.New(c)
+		m, err := models.New(c)
 		if err != nil || nn.Count(m) != want {
 			t.Errorf("%s has %d parameters, want %d (%v)", name, nn.Count(m), want, err)
 		}
-		if err := nn.CheckTrainable(c); (err != nil) != (name == "llama31-8b" || name == "llama32-1b") {
+		if err := models.CheckTrainable(c); (err != nil) != (name == "llama31-8b" || name == "llama32-1b") {
 			t.Errorf("%s: trainable: %v", name, err)
 		}
 	}

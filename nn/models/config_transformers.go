@@ -1,9 +1,11 @@
-package nn
+package models
 
 import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/nn"
 )
 
 // What the configs of transformers' families have in common.
@@ -60,7 +62,7 @@ type activation struct {
 // activations maps the names of transformers' ACT2FN. Those that are not there
 // run other operations than any here.
 var activations = map[string]activation{
-	"gelu_new":          {"gelu_tanh", newGELU},
+	"gelu_new":          {"gelu_tanh", nn.NewGELU},
 	"gelu_pytorch_tanh": {"gelu_tanh", "GELUTanh"},
 	"gelu":              {"gelu_erf", "GELUActivation"},
 	"relu":              {"relu", "ReLU"},

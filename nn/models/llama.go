@@ -1,4 +1,4 @@
-package nn
+package models
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
@@ -31,18 +32,18 @@ type LlamaConfig struct {
 }
 
 // NewLlama makes transformers' LlamaForCausalLM or Qwen2ForCausalLM.
-func NewLlama(c LlamaConfig) Module {
+func NewLlama(c LlamaConfig) nn.Module {
 	m := &llamaModel{
 		config: c,
-		embed:  NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
+		embed:  nn.NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
 		norm:   llamaNorm(c),
 		rotary: &rotaryEmbedding{c},
 	}
 	for range c.Layers {
 		m.layers = append(m.layers, newLlamaLayer(c))
 	}
-	head := normalLinear(c.Width, c.Vocabulary, false, c.InitRange)
-	head.head = true
+	head := nn.NormalLinear(c.Width, c.Vocabulary, false, c.InitRange)
+	head.Head = true
 	if c.Tied {
 		head.Weight = m.embed.Weight
 	}
@@ -50,8 +51,8 @@ func NewLlama(c LlamaConfig) Module {
 		vocabulary: c.Vocabulary, context: c.Context, cache: c.Cache}
 }
 
-func llamaNorm(c LlamaConfig) *RMSNorm {
-	n := NewRMSNorm(c.Width, c.Epsilon)
+func llamaNorm(c LlamaConfig) *nn.RMSNorm {
+	n := nn.NewRMSNorm(c.Width, c.Epsilon)
 	n.Name = c.Family + "RMSNorm"
 	return n
 }
@@ -59,8 +60,8 @@ func llamaNorm(c LlamaConfig) *RMSNorm {
 // causalLM is a language model of transformers: a model and a head.
 type causalLM struct {
 	name, inner string
-	model       Module
-	head        *Linear
+	model       nn.Module
+	head        *nn.Linear
 	vocabulary  int
 	context     int
 	cache       bool // keys and values are kept
@@ -68,42 +69,42 @@ type causalLM struct {
 
 func (l *causalLM) Type() string { return l.name }
 
-func (l *causalLM) Members(m *Members) {
+func (l *causalLM) Members(m *nn.Members) {
 	m.Module(l.inner, l.model)
 	m.Module("lm_head", l.head)
 }
 
 // Forward takes ids (B, T) and returns logits (B, T, V).
-func (l *causalLM) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	ids, err := oneInput(l, in)
+func (l *causalLM) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	ids, err := nn.OneInput(l, in)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
 	out, err := b.Call(l.inner, l.model, ids)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
-	b.inner = append(b.inner, out.One())
+	b.HoldWithLoss(out.One())
 	b.Hold(out.One())
 	if out, err = b.Call("lm_head", l.head, out.One()); err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
-	b.Hold(b.cached...)
-	return Output{Nodes: out.Nodes, Form: FormRecord, Columns: out.Columns}, nil
+	b.HoldCache()
+	return nn.Output{Nodes: out.Nodes, Form: nn.FormRecord, Columns: out.Columns}, nil
 }
 
 // llamaModel is transformers' LlamaModel or Qwen2Model.
 type llamaModel struct {
 	config LlamaConfig
-	embed  *Embedding
-	layers List
-	norm   *RMSNorm
+	embed  *nn.Embedding
+	layers nn.List
+	norm   *nn.RMSNorm
 	rotary *rotaryEmbedding
 }
 
 func (m *llamaModel) Type() string { return m.config.Family + "Model" }
 
-func (m *llamaModel) Members(ms *Members) {
+func (m *llamaModel) Members(ms *nn.Members) {
 	ms.Module("embed_tokens", m.embed)
 	ms.Module("layers", m.layers)
 	ms.Module("norm", m.norm)
@@ -111,46 +112,46 @@ func (m *llamaModel) Members(ms *Members) {
 }
 
 // Forward takes ids (B, T) and returns hidden states (B, T, C).
-func (m *llamaModel) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	ids, err := oneInput(m, in)
+func (m *llamaModel) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	ids, err := nn.OneInput(m, in)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
 	if s := ids.Shape(); len(s) != 2 || s[1] > m.config.Context {
-		return Output{}, fmt.Errorf("ids %v: expected (batch, tokens) with at most %d tokens, the model's context", s, m.config.Context)
+		return nn.Output{}, fmt.Errorf("ids %v: expected (batch, tokens) with at most %d tokens, the model's context", s, m.config.Context)
 	}
 	x, err := b.Call("embed_tokens", m.embed, ids)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
 	positions := ids
-	if b.eager() {
-		if positions, err = b.positions(ids, true); err != nil {
-			return Output{}, err
+	if b.Eager() {
+		if positions, err = b.Positions(ids, true); err != nil {
+			return nn.Output{}, err
 		}
 		b.Hold(x.One(), positions)
-		if err := b.lookForPacked(positions, ids); err != nil {
-			return Output{}, err
+		if err := b.LookForPacked(positions, ids); err != nil {
+			return nn.Output{}, err
 		}
 	}
 	table, err := b.Call("rotary_emb", m.rotary, positions)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
 	for i, l := range m.layers {
 		in := []*gorgonia.Node{x.One(), table.Nodes[0], table.Nodes[1]}
-		if b.eager() {
+		if b.Eager() {
 			in = append(in, positions) // not read, but handed on
 		}
 		x, err = b.CallBlock(fmt.Sprintf("layers.%d", i), l, in...)
 		if err != nil {
-			return Output{}, err
+			return nn.Output{}, err
 		}
 	}
 	if x, err = b.Call("norm", m.norm, x.One()); err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
-	return Record(x.One()), nil
+	return nn.Record(x.One()), nil
 }
 
 // rotaryEmbedding makes the tables of cosines and sines.
@@ -158,19 +159,19 @@ type rotaryEmbedding struct{ config LlamaConfig }
 
 func (r *rotaryEmbedding) Type() string { return r.config.Family + "RotaryEmbedding" }
 
-func (r *rotaryEmbedding) Members(*Members) {}
+func (r *rotaryEmbedding) Members(*nn.Members) {}
 
-func (r *rotaryEmbedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	ids, err := oneInput(r, in)
+func (r *rotaryEmbedding) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	ids, err := nn.OneInput(r, in)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
-	if b.eager() {
+	if b.Eager() {
 		cos, sin, err := op.EagerRotaryTable(ids, b.Options().DType, r.config.HeadDim, r.config.RopeTheta)
 		if err != nil {
-			return Output{}, err
+			return nn.Output{}, err
 		}
-		return Tuple(cos, sin), nil
+		return nn.Tuple(cos, sin), nil
 	}
 	// The library computes the tables in float32; float64 is for checks.
 	table := op.RotaryTableSingle
@@ -179,9 +180,9 @@ func (r *rotaryEmbedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, err
 	}
 	cos, sin, err := table(ids, b.Options().DType, ids.Shape()[1], r.config.HeadDim, 0, r.config.RopeTheta)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
-	return Tuple(cos, sin), nil
+	return nn.Tuple(cos, sin), nil
 }
 
 // llamaLayer is transformers' LlamaDecoderLayer or Qwen2DecoderLayer.
@@ -189,7 +190,7 @@ type llamaLayer struct {
 	config   LlamaConfig
 	attn     *llamaAttention
 	mlp      *llamaMLP
-	in, post *RMSNorm
+	in, post *nn.RMSNorm
 }
 
 func newLlamaLayer(c LlamaConfig) *llamaLayer {
@@ -197,15 +198,15 @@ func newLlamaLayer(c LlamaConfig) *llamaLayer {
 	return &llamaLayer{
 		config: c,
 		attn: &llamaAttention{config: c,
-			q: normalLinear(c.Width, q, c.QKVBias, c.InitRange),
-			k: normalLinear(c.Width, kv, c.QKVBias, c.InitRange),
-			v: normalLinear(c.Width, kv, c.QKVBias, c.InitRange),
-			o: normalLinear(q, c.Width, c.OutputBias, c.InitRange)},
+			q: nn.NormalLinear(c.Width, q, c.QKVBias, c.InitRange),
+			k: nn.NormalLinear(c.Width, kv, c.QKVBias, c.InitRange),
+			v: nn.NormalLinear(c.Width, kv, c.QKVBias, c.InitRange),
+			o: nn.NormalLinear(q, c.Width, c.OutputBias, c.InitRange)},
 		mlp: &llamaMLP{config: c,
-			gate: normalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
-			up:   normalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
-			down: normalLinear(c.Inner, c.Width, c.MLPBias, c.InitRange),
-			act:  &Activation{Function: "swiglu", Name: c.ActivationModule}},
+			gate: nn.NormalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
+			up:   nn.NormalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
+			down: nn.NormalLinear(c.Inner, c.Width, c.MLPBias, c.InitRange),
+			act:  &nn.Activation{Function: "swiglu", Name: c.ActivationModule}},
 		in:   llamaNorm(c),
 		post: llamaNorm(c),
 	}
@@ -213,7 +214,7 @@ func newLlamaLayer(c LlamaConfig) *llamaLayer {
 
 func (l *llamaLayer) Type() string { return l.config.Family + "DecoderLayer" }
 
-func (l *llamaLayer) Members(m *Members) {
+func (l *llamaLayer) Members(m *nn.Members) {
 	m.Module("self_attn", l.attn)
 	m.Module("mlp", l.mlp)
 	m.Module("input_layernorm", l.in)
@@ -221,88 +222,88 @@ func (l *llamaLayer) Members(m *Members) {
 }
 
 // Forward takes x (B, T, C) and the rotary tables.
-func (l *llamaLayer) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
+func (l *llamaLayer) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
 	if len(in) < 3 {
-		return Output{}, fmt.Errorf("%s takes hidden states, cosines and sines, got %d inputs", l.Type(), len(in))
+		return nn.Output{}, fmt.Errorf("%s takes hidden states, cosines and sines, got %d inputs", l.Type(), len(in))
 	}
 	x := in[0]
-	c := chain{b: b}
-	h := c.call("input_layernorm", l.in, x)
-	h = c.call("self_attn", l.attn, h, in[1], in[2])
-	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
-	c.hold(x)
-	h = c.call("post_attention_layernorm", l.post, x)
-	h = c.call("mlp", l.mlp, h)
-	x = c.apply(func() (*gorgonia.Node, error) { return b.add(x, h) })
-	return Tensor(x), c.err
+	c := b.Chain()
+	h := c.Call("input_layernorm", l.in, x)
+	h = c.Call("self_attn", l.attn, h, in[1], in[2])
+	x = c.Apply(func() (*gorgonia.Node, error) { return b.Add(x, h) })
+	c.Hold(x)
+	h = c.Call("post_attention_layernorm", l.post, x)
+	h = c.Call("mlp", l.mlp, h)
+	x = c.Apply(func() (*gorgonia.Node, error) { return b.Add(x, h) })
+	return nn.Tensor(x), c.Err()
 }
 
 // llamaAttention is causal attention with rotary positions and grouped
 // key/value heads.
 type llamaAttention struct {
 	config     LlamaConfig
-	q, k, v, o *Linear
+	q, k, v, o *nn.Linear
 }
 
 func (a *llamaAttention) Type() string { return a.config.Family + "Attention" }
 
-func (a *llamaAttention) Members(m *Members) {
+func (a *llamaAttention) Members(m *nn.Members) {
 	m.Module("q_proj", a.q)
 	m.Module("k_proj", a.k)
 	m.Module("v_proj", a.v)
 	m.Module("o_proj", a.o)
 }
 
-func (a *llamaAttention) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	if b.eager() {
+func (a *llamaAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	if b.Eager() {
 		return a.eager(b, in[0], in[1], in[2])
 	}
 	x, cos, sin := in[0], in[1], in[2]
-	c := chain{b: b}
-	q := c.call("q_proj", a.q, x)
-	k := c.call("k_proj", a.k, x)
-	v := c.call("v_proj", a.v, x)
-	q = c.apply(func() (*gorgonia.Node, error) { return op.Rope(q, cos, sin, a.config.Heads) })
-	k = c.apply(func() (*gorgonia.Node, error) { return op.Rope(k, cos, sin, a.config.KVHeads) })
-	h := c.apply(func() (*gorgonia.Node, error) {
+	c := b.Chain()
+	q := c.Call("q_proj", a.q, x)
+	k := c.Call("k_proj", a.k, x)
+	v := c.Call("v_proj", a.v, x)
+	q = c.Apply(func() (*gorgonia.Node, error) { return op.Rope(q, cos, sin, a.config.Heads) })
+	k = c.Apply(func() (*gorgonia.Node, error) { return op.Rope(k, cos, sin, a.config.KVHeads) })
+	h := c.Apply(func() (*gorgonia.Node, error) {
 		return op.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{})
 	})
-	h = c.call("o_proj", a.o, h)
-	return Tuple(h), c.err
+	h = c.Call("o_proj", a.o, h)
+	return nn.Tuple(h), c.Err()
 }
 
 // llamaMLP is the gated MLP: down(silu(gate(x)) · up(x)).
 type llamaMLP struct {
 	config         LlamaConfig
-	gate, up, down *Linear
-	act            *Activation
+	gate, up, down *nn.Linear
+	act            *nn.Activation
 }
 
 func (p *llamaMLP) Type() string { return p.config.Family + "MLP" }
 
-func (p *llamaMLP) Members(m *Members) {
+func (p *llamaMLP) Members(m *nn.Members) {
 	m.Module("gate_proj", p.gate)
 	m.Module("up_proj", p.up)
 	m.Module("down_proj", p.down)
 	m.Module("act_fn", p.act)
 }
 
-func (p *llamaMLP) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	x, err := oneInput(p, in)
+func (p *llamaMLP) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	x, err := nn.OneInput(p, in)
 	if err != nil {
-		return Output{}, err
+		return nn.Output{}, err
 	}
-	c := chain{b: b}
-	g := c.call("gate_proj", p.gate, x)
-	if b.eager() {
-		s := c.call("act_fn", p.act, g)
-		u := c.call("up_proj", p.up, x)
-		h := c.apply(func() (*gorgonia.Node, error) { return op.Mul(s, u) })
-		h = c.call("down_proj", p.down, h)
-		return Tensor(h), c.err
+	c := b.Chain()
+	g := c.Call("gate_proj", p.gate, x)
+	if b.Eager() {
+		s := c.Call("act_fn", p.act, g)
+		u := c.Call("up_proj", p.up, x)
+		h := c.Apply(func() (*gorgonia.Node, error) { return op.Mul(s, u) })
+		h = c.Call("down_proj", p.down, h)
+		return nn.Tensor(h), c.Err()
 	}
-	u := c.call("up_proj", p.up, x)
-	h := c.call("act_fn", p.act, g, u)
-	h = c.call("down_proj", p.down, h)
-	return Tensor(h), c.err
+	u := c.Call("up_proj", p.up, x)
+	h := c.Call("act_fn", p.act, g, u)
+	h = c.Call("down_proj", p.down, h)
+	return nn.Tensor(h), c.Err()
 }

@@ -1,9 +1,10 @@
-package nn
+package models
 
 import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device/size"
+	"github.com/tidemark-lab/tidemark/nn"
 )
 
 // maxElements bounds a parameter and a whole model, so that gradients, the
@@ -12,9 +13,9 @@ import (
 const maxElements = 1 << 48
 
 // countable finds parameters whose elements are beyond counting.
-func countable(m Module) error {
+func countable(m nn.Module) error {
 	var total int64
-	for _, p := range Parameters(m) {
+	for _, p := range nn.Parameters(m) {
 		n, err := size.Product(p.Shape...)
 		if err != nil || n > maxElements {
 			return fmt.Errorf("%s of %v elements is too large: a parameter may have up to 2^48", p.Name, p.Shape)

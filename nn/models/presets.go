@@ -1,10 +1,12 @@
-package nn
+package models
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/nn"
 )
 
 // presets are shapes by name. Those of published models are their config.json
@@ -170,7 +172,7 @@ func NotTrained(c Config) []string {
 		return nil
 	}
 	p := 0.0
-	Walk(m, func(_ string, m Module) {
+	nn.Walk(m, func(_ string, m nn.Module) {
 		switch a := m.(type) {
 		case *gpt2Attention:
 			p = a.attnDrop.P
@@ -192,7 +194,7 @@ func CheckTrainable(c Config) error {
 	if err != nil {
 		return err
 	}
-	Walk(m, func(_ string, m Module) {
+	nn.Walk(m, func(_ string, m nn.Module) {
 		if r, ok := m.(*rotaryEmbedding); ok && r.config.RopeType != defaultRope {
 			err = fmt.Errorf("%s config: rotary positions of type %q are not computed, only their memory is known: train one of type %q", c.Type(), r.config.RopeType, defaultRope)
 		}

@@ -1,4 +1,4 @@
-package nn_test
+package models_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
 var update = flag.Bool("update", false, "write the table of keys to docs/configs.md")
@@ -27,13 +28,13 @@ var small = map[string]map[string]any{
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 }
 
-func parse(t *testing.T, values map[string]any) (nn.Config, error) {
+func parse(t *testing.T, values map[string]any) (models.Config, error) {
 	t.Helper()
 	b, err := json.Marshal(values)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return nn.ParseConfig(b)
+	return models.ParseConfig(b)
 }
 
 // with is a copy of a config with a key replaced; an absent value takes it out.
@@ -56,7 +57,7 @@ func build(t *testing.T, values map[string]any) nn.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := nn.New(c)
+	m, err := models.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +76,8 @@ func TestKeysOfTransformers(t *testing.T) {
 	if err := json.Unmarshal(b, &versions); err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]nn.Key{}
-	for _, k := range nn.Keys() {
+	known := map[string]models.Key{}
+	for _, k := range models.Keys() {
 		known[k.Family+" "+k.Name] = k
 	}
 	walked := 0
@@ -99,7 +100,7 @@ func TestKeysOfTransformers(t *testing.T) {
 				if err != nil || k.Name == "max_position_embeddings" && family == "llama" {
 					continue
 				}
-				got, err := nn.New(c)
+				got, err := models.New(c)
 				if err != nil || !reflect.DeepEqual(got, want) {
 					t.Errorf("transformers %s: %s without %s is another model than with its default %v (%v)", version, family, key, values[key], err)
 				}
@@ -116,7 +117,7 @@ func TestKeysOfTransformers(t *testing.T) {
 // null is the default.
 func TestEveryKeyOfTheTable(t *testing.T) {
 	anything := []any{"elsewhere", 7.5, -1.0, true, false, []any{"a"}, map[string]any{"bits": 4.0}}
-	for _, k := range nn.Keys() {
+	for _, k := range models.Keys() {
 		base := small[k.Family]
 		if _, ok := base[k.Name]; !ok {
 			if _, err := parse(t, with(base, k.Name, nil)); err != nil {
@@ -130,16 +131,16 @@ func TestEveryKeyOfTheTable(t *testing.T) {
 			values := with(base, k.Name, v)
 			_, err := parse(t, values)
 			switch k.Use {
-			case nn.KeyInert:
+			case models.KeyInert:
 				if err != nil || !reflect.DeepEqual(build(t, values), build(t, base)) {
 					t.Errorf("%s with %s %v: %v, or another model", k.Family, k.Name, v, err)
 				}
-			case nn.KeyLimited:
+			case models.KeyLimited:
 				own := slices.ContainsFunc(k.Values, func(x any) bool { return reflect.DeepEqual(x, v) })
 				if own != (err == nil) || err != nil && (!strings.Contains(err.Error(), k.Name+" is ") || strings.Contains(err.Error(), "\n")) {
 					t.Errorf("%s with %s %v: %v", k.Family, k.Name, v, err)
 				}
-			case nn.KeyRead:
+			case models.KeyRead:
 				if err != nil && (!strings.Contains(err.Error(), k.Name) || strings.Contains(err.Error(), "\n")) {
 					t.Errorf("%s with %s %v: the error %q does not name the key in one line", k.Family, k.Name, v, err)
 				}
@@ -156,9 +157,9 @@ func TestReadKeysMatter(t *testing.T) {
 		"mlp_bias": true, "attention_dropout": 0.2, "rope_theta": 5e5, "initializer_range": 0.5, "use_cache": false,
 		"rope_scaling":    map[string]any{"type": "linear", "factor": 2.0},
 		"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 5e5}}
-	for _, k := range nn.Keys() {
+	for _, k := range models.Keys() {
 		base := small[k.Family]
-		if k.Use != nn.KeyRead || k.Name == "model_type" {
+		if k.Use != models.KeyRead || k.Name == "model_type" {
 			continue
 		}
 		v, ok := other[k.Name]
@@ -185,7 +186,7 @@ func TestReadKeysMatter(t *testing.T) {
 			v = 32.0
 		}
 		if c, err := parse(t, with(base, k.Name, v)); err == nil {
-			if m, err := nn.New(c); err != nil || reflect.DeepEqual(m, build(t, base)) {
+			if m, err := models.New(c); err != nil || reflect.DeepEqual(m, build(t, base)) {
 				t.Errorf("%s with %s %v is the same model (%v)", k.Family, k.Name, v, err)
 			}
 		} else if k.Name != "architectures" && k.Name != "layer_types" && k.Name != "n_ctx" {
@@ -199,9 +200,9 @@ func keysTable() string {
 	type row struct{ use, why string }
 	names := map[row]map[string][]string{} // families by key
 	var order []row
-	for _, k := range nn.Keys() {
+	for _, k := range models.Keys() {
 		r := row{string(k.Use), k.Why}
-		if k.Use == nn.KeyLimited {
+		if k.Use == models.KeyLimited {
 			r.use = "refused"
 			var values []string
 			for _, v := range k.Values {
@@ -236,7 +237,7 @@ func keysTable() string {
 
 // TestKeysDocument holds docs/configs.md to the table.
 func TestKeysDocument(t *testing.T) {
-	const path, begin, end = "../docs/configs.md", "<!-- keys -->\n", "<!-- end of keys -->\n"
+	const path, begin, end = "../../docs/configs.md", "<!-- keys -->\n", "<!-- end of keys -->\n"
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,6 @@
-package nn
+// Package models holds the model families: how a config is read, the modules
+// that it describes, and presets of published shapes.
+package models
 
 import (
 	"encoding/json"
@@ -9,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/nn"
 )
 
 // Config is the shape of a model: the content of a config.json, ours or one of
@@ -89,7 +93,7 @@ func (c Config) With(changes map[string]any) Config {
 }
 
 // New makes the model that a config describes. Parameters have no values yet.
-func New(c Config) (Module, error) {
+func New(c Config) (nn.Module, error) {
 	r := reader{values: c.values}
 	kind := r.text("model_type", "")
 	if kind == "" {
@@ -98,7 +102,7 @@ func New(c Config) (Module, error) {
 	if slices.Contains(families, kind) {
 		r.checkKeys(kind)
 	}
-	var m Module
+	var m nn.Module
 	switch kind {
 	case "mlp":
 		if dims := r.dims(); r.err == nil {

@@ -1,4 +1,4 @@
-package nn_test
+package models_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
 func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
@@ -19,11 +20,11 @@ func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
 		"qwen2.5-1.5b":   1_543_714_304, // counted by PyTorch
 		"tinyllama-1.1b": 1_100_048_384,
 	} {
-		c, err := nn.Preset(name)
+		c, err := models.Preset(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := nn.New(c)
+		m, err := models.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,8 +32,8 @@ func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
 			t.Errorf("%s has %d parameters, want %d", name, n, want)
 		}
 	}
-	if len(nn.Presets()) != 6 {
-		t.Errorf("presets %v", nn.Presets())
+	if len(models.Presets()) != 6 {
+		t.Errorf("presets %v", models.Presets())
 	}
 }
 
@@ -60,7 +61,7 @@ func TestBadConfigs(t *testing.T) {
 		`{"model_type":"llama","vocab_size":9,"hidden_size":16,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4,"rope_scaling":{"rope_type":"llama3"}}`: "rope_scaling: factor is missing",
 		`{"model_type":"llama","vocab_size":9,"hidden_size":12,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":4}`:                                       "head dimension 3 is odd",
 	} {
-		_, err := nn.ParseConfig([]byte(config))
+		_, err := models.ParseConfig([]byte(config))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want one line with %q", config, err, want)
 		}
@@ -75,11 +76,11 @@ func TestNullMeansTheDefault(t *testing.T) {
 		"rope_parameters":{"rope_theta":10000.0,"rope_type":"default"},"dtype":"float32"}`
 	var counts [2]int64
 	for i, v := range [][2]any{{"null", "null"}, {"4", "4"}} {
-		c, err := nn.ParseConfig(fmt.Appendf(nil, config, v[0], v[1]))
+		c, err := models.ParseConfig(fmt.Appendf(nil, config, v[0], v[1]))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := nn.New(c)
+		m, err := models.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,17 +96,17 @@ func TestReadConfigBoundsTheFile(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 2<<20), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nn.ReadConfig(path); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := models.ReadConfig(path); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a file of 2 MiB: %v", err)
 	}
 }
 
 func TestResizeKeepsRatios(t *testing.T) {
-	c, err := nn.Preset("qwen2.5-1.5b")
+	c, err := models.Preset("qwen2.5-1.5b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	small, err := nn.Resize(c, 2, 192, 6)
+	small, err := models.Resize(c, 2, 192, 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestResizeKeepsRatios(t *testing.T) {
 			t.Errorf("%s lacks %s", b, want)
 		}
 	}
-	if _, err := nn.Resize(c, 0, 0, 7); err == nil {
+	if _, err := models.Resize(c, 0, 0, 7); err == nil {
 		t.Error("7 heads divide no width of 1536")
 	}
 }

@@ -1,0 +1,49 @@
+package nn
+
+import "gorgonia.org/gorgonia"
+
+// Chain calls modules and operations one after the other and keeps the first
+// error, so that a block reads as a list of what it does. After an error
+// everything is nil and nothing is built any more.
+type Chain struct {
+	b   *Builder
+	err error
+}
+
+// Chain begins a chain in the module being called.
+func (b *Builder) Chain() *Chain { return &Chain{b: b} }
+
+// Err is the first error.
+func (c *Chain) Err() error { return c.err }
+
+// Call is Builder.Call for a module with one output.
+func (c *Chain) Call(name string, m Module, in ...*gorgonia.Node) *gorgonia.Node {
+	if c.err != nil {
+		return nil
+	}
+	out, err := c.b.Call(name, m, in...)
+	if err != nil {
+		c.err = err
+		return nil
+	}
+	return out.One()
+}
+
+// Hold is Builder.Hold.
+func (c *Chain) Hold(n *gorgonia.Node) {
+	if c.err == nil {
+		c.b.Hold(n)
+	}
+}
+
+// Apply adds the node that f makes.
+func (c *Chain) Apply(f func() (*gorgonia.Node, error)) *gorgonia.Node {
+	if c.err != nil {
+		return nil
+	}
+	n, err := f()
+	if err != nil {
+		c.err = err
+	}
+	return n
+}

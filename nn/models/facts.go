@@ -1,0 +1,48 @@
+package models
+
+import "github.com/tidemark-lab/tidemark/nn"
+
+// Caches reports whether a model keeps keys and values as it is called.
+func Caches(m nn.Module) bool {
+	l, ok := m.(*causalLM)
+	return ok && l.cache
+}
+
+// ShiftsLabels reports whether a model is one of transformers' causal language
+// models, which compute the loss themselves: they convert logits to float32 and
+// shift the labels.
+func ShiftsLabels(m nn.Module) bool {
+	_, ok := m.(*causalLM)
+	return ok
+}
+
+// Buffers lists the shapes of what a model keeps on the device beside its
+// parameters in PyTorch: the frequencies of rotary positions, twice.
+func Buffers(m nn.Module) [][]int {
+	var shapes [][]int
+	nn.Walk(m, func(_ string, m nn.Module) {
+		if r, ok := m.(*rotaryEmbedding); ok {
+			shape := []int{r.config.HeadDim / 2}
+			shapes = append(shapes, shape, shape)
+		}
+	})
+	return shapes
+}
+
+// TiedHead is the shape of a head's weight that is the embedding's; nil when
+// the head has its own.
+func TiedHead(m nn.Module) []int {
+	l, ok := m.(*causalLM)
+	if !ok {
+		return nil
+	}
+	tied := false
+	nn.Walk(l.model, func(_ string, m nn.Module) {
+		e, ok := m.(*nn.Embedding)
+		tied = tied || ok && e.Weight == l.head.Weight
+	})
+	if !tied {
+		return nil
+	}
+	return l.head.Weight.Shape
+}
