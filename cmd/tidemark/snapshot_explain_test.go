@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,6 +48,28 @@ func TestSnapshotExplain(t *testing.T) {
 	peak := v["peak"].(map[string]any)
 	if lines := peak["by_line"].([]any); len(lines) != 3 || peak["allocated_bytes"] != 1145438720.0 {
 		t.Errorf("peak %v", peak)
+	}
+}
+
+// --out leaves a page, report.json and pictures, and overwrites none.
+func TestSnapshotExplainOut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "explained")
+	code, _, stderr := tidemark(t, "snapshot", "explain", "--out", dir, recordedSnapshot("oom_batch"))
+	if code != 0 {
+		t.Fatalf("status %d: %s", code, stderr)
+	}
+	for name, want := range map[string]string{
+		"report.html":  "ended out of memory",
+		"report.json":  `"requested_bytes": 603979776`,
+		"timeline.svg": "oom_batch.pickle.gz",
+		"timeline.png": "PNG",
+	} {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s does not say %q, %v", name, want, err)
+		}
+	}
+	if code, _, stderr = tidemark(t, "snapshot", "explain", "--out", dir, recordedSnapshot("oom_batch")); code != 1 || !strings.Contains(stderr, "already holds") {
+		t.Errorf("a second time gives status %d, %s", code, stderr)
 	}
 }
 

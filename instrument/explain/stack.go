@@ -207,7 +207,7 @@ func (r *stackReader) module() string {
 		}
 		f := r.frame(i)
 		if o == modulePath && f.Filename == "module" {
-			return f.Name
+			return r.levels()
 		}
 		class, method, dotted := cutLast(f.Name, ".")
 		if !dotted {
@@ -226,6 +226,18 @@ func (r *stackReader) module() string {
 		return fmt.Sprintf("%s.py:%d", file, f.Line)
 	}
 	return ""
+}
+
+// levels is the path of the modules of this module's own snapshots, which have
+// a frame a level.
+func (r *stackReader) levels() string {
+	var path []string
+	for i := len(r.ids) - 1; i >= 0; i-- {
+		if f := r.frame(i); r.facts(i).origin == modulePath && f.Filename == "module" {
+			path = append(path, f.Name)
+		}
+	}
+	return strings.Join(path, ".")
 }
 
 func hintOfMark(m mark) hint {

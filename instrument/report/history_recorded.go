@@ -25,15 +25,9 @@ func RecordedHistory(rec *instrument.Recorder) *History {
 		}
 		h.Blocks[i] = BlockSpan{l.start, l.end, l.addr, l.bytes, place}
 	}
-	var r Reservations
+	r := Reservations{First: h.First}
 	take := func(at int64, g instrument.Range) {
-		// The allocator takes small blocks from segments of this size, and from
-		// pages of it in expandable ones.
-		pool := "large"
-		if g.Bytes == alloc.SegmentBytes(1) {
-			pool = "small"
-		}
-		r.Take(SegmentSpan{Start: at, Addr: g.Addr, Bytes: g.Bytes, Stream: g.Stream, Pool: pool, Expandable: g.Expandable})
+		r.Take(SegmentSpan{Start: at, Addr: g.Addr, Bytes: g.Bytes, Stream: g.Stream, Pool: PoolOf(g.Bytes), Expandable: g.Expandable})
 	}
 	for _, g := range rec.Reserved() {
 		take(h.First-1, g)
@@ -46,7 +40,7 @@ func RecordedHistory(rec *instrument.Recorder) *History {
 		case alloc.SegmentAlloc, alloc.SegmentMap:
 			take(ev.Position, instrument.Range{Addr: ev.Addr, Bytes: ev.Size, Stream: ev.Stream, Expandable: ev.Action == alloc.SegmentMap})
 		case alloc.SegmentFree, alloc.SegmentUnmap:
-			r.GiveBack(ev.Position, ev.Addr, ev.Size)
+			r.GiveBack(SegmentSpan{End: ev.Position, Addr: ev.Addr, Bytes: ev.Size})
 		}
 	}
 	h.Segments = r.Spans(h.End)

@@ -3,6 +3,8 @@ package report
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tidemark-lab/tidemark/device/alloc"
 )
 
 // SegmentSpan is a range of reserved memory: there after the event at Start and
@@ -19,8 +21,12 @@ type SegmentSpan struct {
 func (s *SegmentSpan) endAddr() uint64 { return s.Addr + uint64(s.Bytes) }
 
 // Reservations turns the events of a history that take memory and give it back
-// into spans. The zero value is before any.
+// into spans.
 type Reservations struct {
+	// First is the position of the first event: what is given back and was never
+	// taken was there before it.
+	First int64
+
 	open []SegmentSpan // by address
 	done []SegmentSpan
 }
@@ -35,16 +41,13 @@ func (r *Reservations) Take(s SegmentSpan) {
 	r.open = slices.Insert(r.open, i, s)
 }
 
-// GiveBack notes that the event at position gives memory back. Of what lies in
-// the range only in part the rest stays; what was never taken is ignored.
-func (r *Reservations) GiveBack(position int64, addr uint64, bytes int64) {
-	end := addr + uint64(bytes)
-	i, _ := slices.BinarySearchFunc(r.open, addr, func(o SegmentSpan, addr uint64) int { return cmp.Compare(o.endAddr()-1, addr) })
-	j := i
+// GiveBack notes that memory is given back by the event at s.End. Of what was
+// taken and lies in the range only in part, the rest stays.
+func (r *Reservations) GiveBack(s SegmentSpan) {
+	i, j := r.within(s)
 	var rest []SegmentSpan
-	for ; j < len(r.open) && r.open[j].Addr < end; j++ {
-		o := r.open[j]
-		from, to := max(o.Addr, addr), min(o.endAddr(), end)
+	for _, o := range r.open[i:j] {
+		from, to := max(o.Addr, s.Addr), min(o.endAddr(), s.endAddr())
 		for _, part := range [][2]uint64{{o.Addr, from}, {to, o.endAddr()}} {
 			if part[0] < part[1] {
 				left := o
@@ -52,12 +55,53 @@ func (r *Reservations) GiveBack(position int64, addr uint64, bytes int64) {
 				rest = append(rest, left)
 			}
 		}
-		o.Addr, o.Bytes, o.End = from, int64(to-from), position
+		o.Addr, o.Bytes, o.End = from, int64(to-from), s.End
 		if o.End > o.Start {
 			r.done = append(r.done, o)
 		}
 	}
+	s.Start = r.First - 1
+	r.done = append(r.done, r.missing(s)...)
 	r.open = slices.Replace(r.open, i, j, rest...)
+}
+
+// Still notes memory that is reserved after the last event, which was there
+// before the first where it was never taken.
+func (r *Reservations) Still(s SegmentSpan) {
+	s.Start = r.First - 1
+	for _, part := range r.missing(s) {
+		r.Take(part)
+	}
+}
+
+// within are the open spans, from i to before j, that a range touches.
+func (r *Reservations) within(s SegmentSpan) (i, j int) {
+	i, _ = slices.BinarySearchFunc(r.open, s.Addr, func(o SegmentSpan, addr uint64) int { return cmp.Compare(o.endAddr()-1, addr) })
+	j = i
+	for j < len(r.open) && r.open[j].Addr < s.endAddr() {
+		j++
+	}
+	return i, j
+}
+
+// missing are the parts of a range that no open span has.
+func (r *Reservations) missing(s SegmentSpan) []SegmentSpan {
+	var parts []SegmentSpan
+	add := func(from, to uint64) {
+		if from < to {
+			part := s
+			part.Addr, part.Bytes = from, int64(to-from)
+			parts = append(parts, part)
+		}
+	}
+	at := s.Addr
+	i, j := r.within(s)
+	for _, o := range r.open[i:j] {
+		add(at, o.Addr)
+		at = max(at, o.endAddr())
+	}
+	add(at, s.endAddr())
+	return parts
 }
 
 // Spans are all, ordered by start, of a history that ends at the position end.
@@ -68,7 +112,16 @@ func (r *Reservations) Spans(end int64) []SegmentSpan {
 		list = append(list, s)
 	}
 	slices.SortFunc(list, func(a, b SegmentSpan) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Addr, b.Addr))
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Addr, b.Addr), cmp.Compare(a.End, b.End))
 	})
 	return list
+}
+
+// PoolOf is the pool that an allocator of default settings takes a segment or
+// mapped range of that size for.
+func PoolOf(bytes int64) string {
+	if bytes == alloc.SegmentBytes(1) {
+		return "small"
+	}
+	return "large"
 }

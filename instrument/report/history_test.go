@@ -26,16 +26,27 @@ func randomMachine(t testing.TB, seed uint64) *machine {
 	m.rec.Attach(m.a)
 	var live []*alloc.Block
 	category := func() instrument.Category { return instrument.Category(r.IntN(instrument.NumCategories)) }
+	grow := func(n int) {
+		for range n {
+			if b, err := m.alloc(1+r.Int64N(8<<20), category(), "model.layers.1", "op"); err == nil {
+				live = append(live, b)
+			}
+		}
+	}
 	for i := range 400 {
+		if i%100 == 20 {
+			m.rec.Step(i)
+		}
+		if i%40 == 30 {
+			m.rec.Phase("forward", nil, func() error { grow(3); return nil })
+		}
 		switch n := r.IntN(5); {
 		case i%150 == 149:
 			if err := m.a.EmptyCache(); err != nil {
 				t.Fatal(err)
 			}
 		case n < 2 || len(live) == 0:
-			if b, err := m.alloc(1+r.Int64N(8<<20), category(), "model.layers.1", "op"); err == nil {
-				live = append(live, b)
-			}
+			grow(1)
 		case n == 2:
 			b := live[r.IntN(len(live))]
 			if err := m.rec.Retag(b.Addr(), m.rec.Tag(instrument.Label{Category: category()})); err != nil {
@@ -86,6 +97,12 @@ func TestRecordedHistory(t *testing.T) {
 				if got, want := h.series(axis, n), m.rec.Series(axis, n); !reflect.DeepEqual(got, want) {
 					t.Errorf("seed %d: %d columns along axis %d differ from the recorder's", seed, n, axis)
 				}
+			}
+		}
+		if h.First == 0 {
+			got, want := NewHistoryRun("r", Observed, h), NewRun("r", 0, Observed, m.rec)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("seed %d: the history's run is\n%+v, want\n%+v", seed, got, want)
 			}
 		}
 		last := 0

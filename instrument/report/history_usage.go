@@ -77,17 +77,41 @@ func (h *History) FindPeak() instrument.Peak {
 		return p
 	}
 	p.Time = h.time(p.Event)
+	p.Step, p.Phase = h.where(p.Event)
+	return p
+}
+
+// where is the step and the innermost phase of an event: NoStep and empty
+// outside of any.
+func (h *History) where(event int64) (step int, phase string) {
+	step = instrument.NoStep
 	for _, s := range h.Steps {
-		if s.FirstEvent <= p.Event && p.Event < s.EndEvent {
-			p.Step = s.Step
+		if s.FirstEvent <= event && event < s.EndEvent {
+			step = s.Step
 		}
 	}
 	depth := -1
 	for _, ph := range h.Phases {
-		if ph.FirstEvent <= p.Event && (p.Event < ph.EndEvent || !ph.Finished) && ph.Depth > depth {
-			p.Phase, depth = ph.Name, ph.Depth
+		if ph.FirstEvent <= event && (event < ph.EndEvent || !ph.Finished) && ph.Depth > depth {
+			phase, depth = ph.Name, ph.Depth
 		}
 	}
+	return step, phase
+}
+
+// peakReserved is the moment of the greatest reserved bytes.
+func (h *History) peakReserved() instrument.ReservedPeak {
+	p := instrument.ReservedPeak{Step: instrument.NoStep, Event: -1}
+	for at, u := range h.usage() {
+		if u.ReservedBytes > p.ReservedBytes {
+			p.Usage, p.Event = *u, at
+		}
+	}
+	if p.Event < h.First {
+		p.Event = -1
+		return p
+	}
+	p.Step, p.Phase = h.where(p.Event)
 	return p
 }
 

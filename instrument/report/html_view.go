@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"strconv"
@@ -39,7 +40,8 @@ type failureView struct {
 
 type findingView struct {
 	Finding
-	Amount string
+	Heading string
+	Amount  string
 	// Shows says that the page has the event At, in the timeline of Index.
 	Shows bool
 	Index int
@@ -158,7 +160,7 @@ func (p Page) view(histories []*History) (*pageView, error) {
 
 // finding looks for the timeline in which a finding can be seen.
 func (p Page) finding(f Finding, histories []*History) findingView {
-	v := findingView{Finding: f}
+	v := findingView{Finding: f, Heading: cmp.Or(f.Title, f.Kind)}
 	if f.Bytes != 0 {
 		v.Amount = Bytes(f.Bytes, false)
 	}
@@ -187,7 +189,10 @@ func newRunView(index int, r *Run) runView {
 		}
 		return amountView{text, exactBytes(n)}
 	}
-	v := runView{Run: r, Index: index, Count: grouped(r.Parameters), Unit: u.name}
+	v := runView{Run: r, Index: index, Count: absent, Unit: u.name}
+	if r.Parameters > 0 {
+		v.Count = grouped(r.Parameters)
+	}
 	for _, a := range r.Assumptions {
 		v.Notes = append(v.Notes, a.String())
 	}

@@ -95,7 +95,8 @@ type Run struct {
 
 // Finding is one thing that a recording shows.
 type Finding struct {
-	Kind     string `json:"kind"`  // a few words
+	Kind     string `json:"kind"`  // a short name, such as "growth"
+	Title    string `json:"title"` // the finding in a sentence
 	Bytes    int64  `json:"bytes"` // that it is about; 0 for none
 	Line     string `json:"line"`  // of source, such as "train.py:41"; empty for none
 	Evidence string `json:"evidence"`

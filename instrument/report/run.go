@@ -35,16 +35,23 @@ func NewRun(name string, parameters int64, basis Basis, rec *instrument.Recorder
 	if list := rec.Failures(); len(list) > 0 {
 		run.OOM = outOfMemory(list, rec.EndedOutOfMemory())
 	}
-	if p := rec.PeakReserved(); p.ReservedBytes > 0 {
-		run.PeakReserved = &ReservedPeak{Memory: memory(p.Usage), Event: p.Event, ByCategory: p.ByCategory}
-		if p.Step != instrument.NoStep {
-			run.PeakReserved.Step = &p.Step
-		}
-		if p.Phase != "" {
-			run.PeakReserved.Phase = &p.Phase
-		}
-	}
+	run.PeakReserved = reservedPeak(rec.PeakReserved())
 	return run
+}
+
+// reservedPeak is nil when nothing was reserved.
+func reservedPeak(p instrument.ReservedPeak) *ReservedPeak {
+	if p.ReservedBytes == 0 {
+		return nil
+	}
+	out := &ReservedPeak{Memory: memory(p.Usage), Event: p.Event, ByCategory: p.ByCategory}
+	if p.Step != instrument.NoStep {
+		out.Step = &p.Step
+	}
+	if p.Phase != "" {
+		out.Phase = &p.Phase
+	}
+	return out
 }
 
 func outOfMemory(list []instrument.Failure, ended bool) *OutOfMemory {

@@ -31,6 +31,7 @@ class Alive {
 
   // show lists what is alive in a chart's timeline at its cursor.
   show(chart) {
+    if (!this.chart && chart.timeline.run.flame_by === 'stack') this.by('group').value = 'clo';
     if (this.chart !== chart || this.event !== chart.event) this.all = false;
     this.chart = chart;
     this.event = chart.event;

@@ -11,6 +11,16 @@ const flamePaths = {
   line: label => [label.line || '(no line)', label.op || '(no operation)'],
 };
 
+// frameText is what of names has room: of a chain the innermost, of a path its
+// end.
+function frameText(names, pixels) {
+  const fits = text => text.length * 6.4 <= pixels;
+  let text = names.join(' › ');
+  if (fits(text)) return text;
+  text = (names.length > 1 ? '… › ' : '') + names[names.length - 1];
+  return fits(text) ? text : names[names.length - 1].replace(/^[^\s]*\//, '');
+}
+
 class FlameNode {
   constructor(name, outer, categories) {
     this.name = name;
@@ -155,8 +165,7 @@ class Flame {
       onclick: () => this.zoom(kind === 'zoomed' && inner.outer ? chain[0].outer.path : inner.path)});
     button.style.cssText = `left:${100 * left}%;width:${100 * width}%;top:${row * frameRow}px;--shade-of:var(--category-${this.categories[most]})`;
     if (pixels > 24) {
-      const text = names.length > 3 ? ['…', names[names.length - 1]] : names;
-      button.append(element('span', {}, text.join(' › ')));
+      button.append(element('span', {}, frameText(names, pixels - (pixels > 150 ? 78 : 8))));
       if (pixels > 150) button.append(element('small', {}, size));
     }
     this.deepest = Math.max(this.deepest, row);
