@@ -1,0 +1,362 @@
+// Package crash kills trainings and looks at what they leave.
+package crash
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+// kills is how often the crash test ends the program; `make crash` has 200.
+var kills = flag.Int("kills", 6, "how often TestCrash ends a training")
+
+// crashSeed varies what the crash test does.
+var crashSeed = flag.Uint64("crash-seed", 1, "seed of TestCrash")
+
+// crashTrainings are what is killed: all save often, and have what a stop could
+// disturb.
+var crashTrainings = []string{
+	"--steps 24 --accumulate 3 --dropout 0.2 --eval-every 5 --eval-batches 2 --save-every 4 --clip 1",
+	"--steps 30 --accumulate 2 --dropout 0.1 --eval-every 1 --eval-batches 1 --save-every 1 --optimizer sgd-momentum --lr 0.1",
+	"--steps 20 --dropout 0.3 --eval-every 7 --eval-batches 3 --save-every 5 --optimizer adafactor --schedule cosine --gradient-checkpointing",
+}
+
+const crashModel = "--device cpu --preset gpt-char --layers 1 --width 32 --heads 2 --seq 16 --batch 2 --data ../text.txt --out out --force "
+
+// crashCalls are the system calls at which a training is killed, or which fail.
+var crashCalls = []string{"openat", "write", "fsync", "renameat", "mkdirat", "unlinkat", "flock", "fchmodat"}
+
+// crash is a training that is killed again and again.
+type crash struct {
+	t       *testing.T
+	random  *rand.Rand
+	args    string
+	calm    string            // the folder of an undisturbed run
+	weights map[string]string // of that run, by step
+	counts  map[string]int    // of its system calls
+	took    time.Duration
+	done    map[string]int
+}
+
+// binary is the program.
+var binary string
+
+// program is the program as a process, under another program if need be.
+func program(dir string, args []string, under ...string) *exec.Cmd {
+	line := append(append(under, binary), args...)
+	c := exec.Command(line[0], line[1:]...)
+	c.Dir = dir
+	return c
+}
+
+// TestCrash kills trainings at random moments and at random system calls, and
+// has system calls fail. Whatever is saved then loads and is, to the bit, what
+// the undisturbed training was after as many steps; and what goes on from it
+// ends as that did, weights, optimizer, state and metrics.
+func TestCrash(t *testing.T) {
+	root := t.TempDir()
+	binary = filepath.Join(root, "tidemark")
+	if out, err := exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
+		t.Fatalf("%v, %s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(root, "text.txt"), []byte(strings.Repeat("The quick brown fox jumps over the lazy dog.\n", 60)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	strace, err := exec.LookPath("strace")
+	if err == nil {
+		err = exec.Command(strace, "-qq", "-e", "trace=none", "true").Run()
+	}
+	traced := err == nil
+	if !traced {
+		t.Logf("strace cannot be used (%v): kills come at random moments only", err)
+	}
+	done := map[string]int{}
+	total, runs := 0, 0
+	for total < *kills {
+		n := min(*kills-total, max(*kills/12, 2))
+		c := &crash{t: t, random: rand.New(rand.NewPCG(*crashSeed, uint64(runs))), args: crashModel + crashTrainings[runs%len(crashTrainings)], done: done}
+		c.undisturbed(filepath.Join(root, fmt.Sprintf("calm-%d", runs)), traced)
+		c.disturbed(filepath.Join(root, fmt.Sprintf("killed-%d", runs)), n, traced)
+		total += n
+		runs++
+		if t.Failed() {
+			break
+		}
+	}
+	t.Logf("%d trainings ended %d times: %v", runs, total, done)
+}
+
+// undisturbed runs the training once, keeps every save of it, and counts its
+// system calls.
+func (c *crash) undisturbed(dir string, traced bool) {
+	c.t.Helper()
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		c.t.Fatal(err)
+	}
+	c.calm = filepath.Join(dir, "save")
+	c.counts = map[string]int{}
+	args := strings.Fields("train " + c.args + " --save save")
+	began := time.Now()
+	if out, err := program(dir, args).CombinedOutput(); err != nil {
+		c.t.Fatalf("undisturbed: %v, %s", err, out)
+	}
+	c.took = time.Since(began)
+	if traced {
+		again := strings.Fields("train " + c.args + " --save again")
+		log := filepath.Join(dir, "log")
+		if out, err := program(dir, again, "strace", "-f", "-qq", "--seccomp-bpf", "-o", log, "-e", "trace="+strings.Join(crashCalls, ",")).CombinedOutput(); err != nil {
+			c.t.Fatalf("under strace: %v, %s", err, out)
+		}
+		b, err := os.ReadFile(log)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\d+ +(\w+)\(`).FindAllSubmatch(b, -1) {
+			c.counts[string(m[1])]++
+		}
+	}
+	c.everyStep(args)
+}
+
+// everyStep notes what the weights and the optimizer's state are after each
+// step, from a training of this process.
+func (c *crash) everyStep(args []string) {
+	c.t.Helper()
+	c.weights = map[string]string{}
+	settings, err := train.ReadSettings(c.calm)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	sources, err := settings.OpenSources(nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	tr, err := train.NewTrainer(dev, nil, settings, train.TrainerOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer tr.Close()
+	note := func() {
+		path, err := tr.Save(filepath.Join(filepath.Dir(c.calm), "step"))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.weights[filepath.Base(path)] = fingerprint(c.t, path)
+	}
+	note()
+	if err := tr.Run(c.t.Context(), sources, train.LoopOptions{OnStep: func(train.StepStats) { note() }}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// fingerprint is the checksum of all that a save holds.
+func fingerprint(t *testing.T, path string) string {
+	t.Helper()
+	h := sha256.New()
+	for _, name := range []string{"config.json", "model.safetensors", "optimizer.safetensors", "state.json"} {
+		b, err := os.ReadFile(filepath.Join(path, name))
+		if err != nil {
+			t.Errorf("a save is not whole: %v", err)
+		}
+		fmt.Fprintf(h, "%s %d\n%s", name, len(b), b)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// disturbed runs the training in a folder of its own, ends it so many times,
+// and lets it finish.
+func (c *crash) disturbed(dir string, n int, traced bool) {
+	t := c.t
+	t.Helper()
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	save := filepath.Join(dir, "save")
+	args := func() []string {
+		if train.HasSave(save) {
+			return strings.Fields("train --device cpu --resume save --out out --force --save-every " + regexp.MustCompile(`save-every (\d+)`).FindStringSubmatch(c.args)[1])
+		}
+		return strings.Fields("train " + c.args + " --save save")
+	}
+	for range n {
+		if c.finished(save) { // begin again
+			c.equal(save)
+			if err := os.RemoveAll(save); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var what string
+		if traced && c.random.IntN(2) == 0 {
+			what = c.atSystemCall(dir, args())
+		} else {
+			what = c.atMoment(dir, args())
+		}
+		c.loads(save, what)
+		if t.Failed() {
+			return
+		}
+	}
+	if !c.finished(save) {
+		if out, err := program(dir, args()).CombinedOutput(); err != nil {
+			t.Errorf("after the last kill: %v, %s", err, out)
+			return
+		}
+	}
+	c.equal(save)
+	entries, err := os.ReadDir(save)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("the save folder holds %v, want the metrics and one save; %v", entries, err)
+	}
+}
+
+// atMoment ends the program with a signal at a random moment.
+func (c *crash) atMoment(dir string, args []string) string {
+	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+	s := signals[c.random.IntN(len(signals))]
+	p := program(dir, args)
+	var errs bytes.Buffer
+	p.Stderr = &errs
+	if err := p.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	time.Sleep(time.Duration(c.random.Float64() * float64(c.took)))
+	p.Process.Signal(s)
+	err := p.Wait()
+	status := p.ProcessState
+	switch {
+	case err == nil:
+		s = 0 // it was faster
+	case s == syscall.SIGKILL && status.Sys().(syscall.WaitStatus).Signal() == s:
+	case s != syscall.SIGKILL && (status.ExitCode() == 130 || status.Sys().(syscall.WaitStatus).Signal() == s):
+		// The signal's own end: before the program listens.
+	default:
+		c.t.Errorf("%v: %v, %s", s, err, errs.Bytes())
+	}
+	c.done[fmt.Sprint("signal: ", s)]++
+	return fmt.Sprint(s)
+}
+
+// atSystemCall kills the program at a system call, or has the call fail.
+func (c *crash) atSystemCall(dir string, args []string) string {
+	var calls []string
+	for _, name := range crashCalls {
+		if c.counts[name] > 0 {
+			calls = append(calls, name)
+		}
+	}
+	call := calls[c.random.IntN(len(calls))]
+	how := "signal=KILL"
+	if c.random.IntN(3) == 0 && (call == "fsync" || call == "renameat" || call == "mkdirat") {
+		how = []string{"error=ENOSPC", "error=EIO"}[c.random.IntN(2)]
+	}
+	// strace counts the calls of each thread, which are a few of all.
+	what := fmt.Sprintf("%s: %s at call %d", how, call, 1+c.random.IntN(1+c.counts[call]/4))
+	inject := fmt.Sprintf("inject=%s:%s:when=%s", call, how, strings.TrimPrefix(what[strings.LastIndex(what, " "):], " "))
+	p := program(dir, args, "strace", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace="+call, "-e", inject)
+	out, err := p.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	if how != "signal=KILL" && err != nil {
+		if lines := bytes.Count(out, []byte("tidemark: ")); exit.ExitCode() != 1 || lines != 1 {
+			c.t.Errorf("%s: %v, %s", what, err, out)
+		}
+	}
+	if err == nil {
+		how = "not reached"
+	}
+	c.done[call+": "+how]++
+	return what
+}
+
+// loads checks that what is saved is whole and is what the undisturbed training
+// was.
+func (c *crash) loads(save, after string) {
+	t := c.t
+	t.Helper()
+	if !train.HasSave(save) {
+		return
+	}
+	dev := device.NewCPU(alloc.Config{})
+	defer dev.Close()
+	tr, err := train.Resume(dev, nil, save, nil, train.TrainerOptions{})
+	if err != nil {
+		t.Errorf("after %s: %v", after, err)
+		return
+	}
+	defer tr.Close()
+	name := fmt.Sprintf("step-%08d", tr.Steps())
+	path := filepath.Join(save, name)
+	if _, err := os.Stat(path); err != nil {
+		path = filepath.Join(save, strings.Replace(name, "step-", "step-.", 1))
+	}
+	if got := fingerprint(t, path); got != c.weights[name] {
+		t.Errorf("after %s: %s is not what the undisturbed training was", after, path)
+	}
+}
+
+func (c *crash) finished(save string) bool {
+	_, err := os.Stat(filepath.Join(save, filepath.Base(c.last())))
+	return err == nil
+}
+
+// last is the undisturbed training's save.
+func (c *crash) last() string {
+	saves, err := filepath.Glob(filepath.Join(c.calm, "step-*"))
+	if err != nil || len(saves) != 1 {
+		c.t.Fatal(saves, err)
+	}
+	return saves[0]
+}
+
+// equal checks that a training which is done ended as the undisturbed one did.
+func (c *crash) equal(save string) {
+	c.t.Helper()
+	path := filepath.Join(save, filepath.Base(c.last()))
+	if fingerprint(c.t, path) != fingerprint(c.t, c.last()) {
+		c.t.Errorf("%s differs from the end of the undisturbed training", path)
+	}
+	if got, want := c.lines(save), c.lines(c.calm); got != want {
+		c.t.Errorf("metrics\n%sof the undisturbed training\n%s", got, want)
+	}
+}
+
+// lines are the metrics without what was measured in time and memory.
+func (c *crash) lines(save string) string {
+	b, err := os.ReadFile(filepath.Join(save, train.MetricsFile))
+	if err != nil {
+		c.t.Error(err)
+	}
+	var out strings.Builder
+	for line := range bytes.Lines(b) {
+		var l map[string]any
+		if err := json.Unmarshal(line, &l); err != nil {
+			c.t.Errorf("%s: %v", line, err)
+		}
+		for _, name := range []string{"seconds", "allocated_bytes", "reserved_bytes"} {
+			delete(l, name)
+		}
+		fmt.Fprintln(&out, strconv.Quote(fmt.Sprint(l)))
+	}
+	return out.String()
+}
