@@ -63,16 +63,19 @@ func countActivations(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	var files []string
+	if c.String("out") != "" {
+		defer keep(c.Context)()
+		if files, err = saveActivations(c, count); err != nil {
+			return err
+		}
+	}
 	if c.Bool("json") {
 		err = count.WriteJSON(c.App.Writer)
 	} else {
 		err = count.WriteText(c.App.Writer)
 	}
-	if err != nil || c.String("out") == "" {
-		return err
-	}
-	files, err := saveActivations(c, count)
-	if err == nil && !c.Bool("json") {
+	if err == nil && files != nil && !c.Bool("json") {
 		_, err = fmt.Fprintf(c.App.Writer, "\nwrote %s\n", joinNames(files))
 	}
 	return err

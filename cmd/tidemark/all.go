@@ -92,8 +92,10 @@ func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scena
 	o, err := s.Run(c.Context, scenarios.Options{Open: dev.with, Alloc: dev.config, DeviceKind: dev.kind, Values: values,
 		Progress: progressTo(c.App.ErrWriter, dev.kind)})
 	if o != nil && len(o.Report.Runs) > 0 {
+		kept := keep(c.Context)
 		finish(o, dev)
 		_, saveErr := saveAll(dir, c.Bool("force"), o)
+		kept()
 		if saveErr == nil {
 			x.Folder = dir.path
 		}

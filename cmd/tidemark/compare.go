@@ -54,6 +54,7 @@ func compare(c *cli.Context) error {
 		return err
 	}
 	if picture != "" {
+		defer keep(c.Context)()
 		write := func(w io.Writer) error { return comparison.WriteSVG(w) }
 		if extension == ".png" {
 			write = func(w io.Writer) error { return comparison.WritePNG(w) }

@@ -98,8 +98,9 @@ func generate(c *cli.Context) error {
 	}
 	var text strings.Builder
 	asJSON := c.Bool("json")
+	w := dataTo(c.App.Writer)
 	if !asJSON {
-		fmt.Fprint(c.App.Writer, c.String("prompt"))
+		fmt.Fprint(w, c.String("prompt"))
 	}
 	err = g.Generate(c.Context, prompt, c.Int("tokens"), func(token int32) error {
 		s, err := v.Decode([]int32{token})
@@ -108,7 +109,7 @@ func generate(c *cli.Context) error {
 		}
 		text.WriteString(s)
 		if !asJSON {
-			_, err = fmt.Fprint(c.App.Writer, s)
+			_, err = fmt.Fprint(w, s)
 		}
 		return err
 	})
@@ -143,13 +144,13 @@ func evalCommand() *cli.Command {
 	}
 }
 
-// interruptible is a source that ends with an error when ctx is done.
-type interruptible struct {
+// stoppable is a source that ends with an error when ctx is done.
+type stoppable struct {
 	data.Source
 	ctx context.Context
 }
 
-func (s interruptible) Batch(i int, b *data.Batch) error {
+func (s stoppable) Batch(i int, b *data.Batch) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
@@ -186,7 +187,7 @@ func evaluate(c *cli.Context) error {
 	if sources.Validation == nil {
 		return fmt.Errorf("the training in %s was on random tokens, so there is nothing held out", c.String("from"))
 	}
-	e, err := t.Evaluate(interruptible{sources.Validation, c.Context}, c.Int("batches"))
+	e, err := t.Evaluate(stoppable{sources.Validation, c.Context}, c.Int("batches"))
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
+	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -31,38 +30,54 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-ctx.Done()
-		stop() // a second Ctrl-C ends the program at once
-	}()
-	code := run(ctx, os.Args, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	// What no one can recover from, such as the end of memory, is to end with a
+	// signal (134 in a shell): the runtime's own status, 2, means something here.
+	debug.SetTraceback("crash")
+	ctx := interruptible(func() { fmt.Fprintln(os.Stderr, "tidemark: interrupted") })
+	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
 }
 
 // run is the program with its surroundings as arguments.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	app := newApp(stdout, stderr)
-	err := app.RunContext(ctx, reorderArgs(app.Commands, args))
+	out, errs := &stream{w: stdout}, &stream{w: stderr}
+	err := command(ctx, args, out, errs)
+	if e := out.finish(); e != nil && !errors.Is(err, e) {
+		err = errors.Join(err, fmt.Errorf("standard output: %w", e))
+	}
 	if err == nil {
 		return exitDone
 	}
 	code := exitError
 	var coder cli.ExitCoder
 	switch {
+	case errors.Is(err, context.Canceled):
+		code = exitInterrupted
+		err = errors.New(interruptedError)
+	case out.finish() != nil:
 	case errors.As(err, &coder):
 		code = coder.ExitCode()
 	case errors.Is(err, device.ErrAbsent):
 		code = exitNoDevice
-	case errors.Is(err, context.Canceled):
-		code = exitInterrupted
-		err = errors.New(interruptedError)
 	}
 	if msg := oneLine(err.Error()); msg != "" {
-		fmt.Fprintln(stderr, "tidemark: "+msg)
+		fmt.Fprintln(errs, "tidemark: "+msg)
 	}
 	return code
+}
+
+// command runs the command that the arguments name. A panic, which is a fault
+// of the program, becomes an error.
+func command(ctx context.Context, args []string, out, errs *stream) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			if os.Getenv("GOTRACEBACK") != "" {
+				fmt.Fprintf(errs, "%s", debug.Stack())
+			}
+			err = fmt.Errorf("a fault of tidemark's own: %v (GOTRACEBACK=1 shows where)", p)
+		}
+	}()
+	app := newApp(out, errs)
+	return app.RunContext(ctx, reorderArgs(app.Commands, args))
 }
 
 // oneLine keeps an error to a line.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,14 +33,22 @@ const lineEvery = 5 * time.Second
 
 func newProgress(w io.Writer, from, to int) *progress {
 	p := &progress{w: w, from: from, to: to, began: time.Now()}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.terminal = true
-		p.width = 80
-		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 20 {
-			p.width = n
-		}
+	if f := terminalOf(w); f != nil {
+		p.w, p.terminal, p.width = f, true, widthOf(f)
 	}
 	return p
+}
+
+// widthOf is how many columns a terminal has: as COLUMNS says, else as it says
+// itself, else 80.
+func widthOf(f *os.File) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+		return n
+	}
+	return 80
 }
 
 func (p *progress) step(s train.StepStats) {

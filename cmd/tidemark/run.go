@@ -138,7 +138,7 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 	if err != nil {
 		return err
 	}
-	defer undo()
+	defer undoing(c.Context, undo)()
 	outcome, runErr := s.Run(c.Context, options)
 	if outcome == nil || len(outcome.Report.Runs) == 0 {
 		if runErr == nil {
@@ -146,6 +146,7 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 		}
 		return runErr
 	}
+	defer keep(c.Context)()
 	finish(outcome, dev)
 	files, err := saveAll(dir, c.Bool("force"), outcome)
 	if err != nil {

@@ -363,13 +363,14 @@ func (j *training) run(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		defer undo()
+		defer undoing(c.Context, undo)()
 	}
 	undo, err := makeFolder("output folder", j.dir.path)
 	if err != nil {
 		return err
 	}
-	defer undo()
+	defer undoing(c.Context, undo)()
+	defer keep(c.Context)() // the loop ends by itself, and saves
 	talk := newProgress(c.App.ErrWriter, j.trainer.Steps(), j.trainer.Settings.Steps)
 	if !c.Bool("json") {
 		describeTraining(c.App.Writer, j)

@@ -1,0 +1,131 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/train"
+)
+
+func TestStreamEscapes(t *testing.T) {
+	const text = "größe\t✓\n\x1b]0;title\a\r\x00\x7f\u009b2J\u202egnp\x9b\xff"
+	const want = "größe\t✓\n" + `\u001b]0;title\u0007\u000d\u0000\u007f\u009b2J\u202egnp\x9b\xff`
+	for size := 1; size <= len(text); size++ { // in pieces that divide characters, too
+		var out bytes.Buffer
+		s := &stream{w: &out}
+		for rest := text; rest != ""; {
+			n := min(size, len(rest))
+			if _, err := s.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if err := s.finish(); err != nil || out.String() != want {
+			t.Fatalf("in pieces of %d: %q, %v; want %q", size, out.String(), err, want)
+		}
+	}
+	// What a JSON encoder leaves raw stays the same value.
+	var out bytes.Buffer
+	if err := json.NewEncoder(&stream{w: &out}).Encode("a\x7f\u009b\u202e\u2028b"); err != nil {
+		t.Fatal(err)
+	}
+	var back string
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back != "a\x7f\u009b\u202e\u2028b" {
+		t.Errorf("JSON %q becomes %q, %v", out.String(), back, err)
+	}
+}
+
+// failing fails from its second write on.
+type failing struct{ writes int }
+
+var errFull = errors.New("no space left")
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.writes++; f.writes > 1 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
+func TestStreamKeepsTheFirstError(t *testing.T) {
+	s := &stream{w: &failing{}}
+	s.Write([]byte("a"))
+	s.Write([]byte("b"))
+	for range 2 {
+		if _, err := s.Write([]byte("c")); !errors.Is(err, errFull) {
+			t.Errorf("a later write: %v", err)
+		}
+	}
+	if _, err := (direct{s}).Write([]byte("d")); !errors.Is(err, errFull) || !errors.Is(s.finish(), errFull) {
+		t.Errorf("in the end: %v, %v", err, s.finish())
+	}
+}
+
+// TestFullDevice has every command print to a device without room.
+func TestFullDevice(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	dir := longWorkFolder(t)
+	snapshot := filepath.Join(dir, "report", "snapshot.pickle")
+	for _, args := range []string{
+		"", "--help", "help", "list", "version", "train --help",
+		"run linear --device meta", "run linear --device meta --json", "run --all --device meta --limit-bytes 1000000", "run --all --device meta --limit-bytes 1000000 --json",
+		"activations --preset gpt-char", "activations --preset gpt-char --json --out activations",
+		"estimate --preset gpt-char", "estimate --preset gpt-char --json", "estimate --parameters 7000000000",
+		"train --preset gpt-char --device meta", "train --preset gpt-char --device meta --json",
+		"generate --from saved --prompt a --tokens 2", "generate --from saved --prompt a --tokens 2 --json",
+		"eval --from saved --batches 1", "eval --from saved --batches 1 --json",
+		"compare report report", "compare report report --json",
+		"snapshot stat " + snapshot, "snapshot stat --json " + snapshot,
+		"snapshot replay " + snapshot, "snapshot replay --check --json " + snapshot,
+	} {
+		c := process(t, dir, strings.Fields(args)...)
+		var stderr bytes.Buffer
+		c.Stdout, c.Stderr = full, &stderr
+		code := status(c.Run())
+		lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+		if last := lines[len(lines)-1]; code != exitError || !strings.Contains(last, "no space left") {
+			t.Errorf("%s: status %d, %q; want %d and why", args, code, stderr.String(), exitError)
+		}
+	}
+	if !exists(filepath.Join(dir, "activations", "activations.json")) {
+		t.Error("what was to be written besides is not there")
+	}
+}
+
+// TestBrokenPipe leaves after the first line, as head -1 does: what is to be
+// saved is saved, and the status tells that not all was read.
+func TestBrokenPipe(t *testing.T) {
+	dir := t.TempDir()
+	c := process(t, dir, strings.Fields("train --preset gpt-char --layers 1 --width 32 --heads 2 --seq 16 --device cpu --steps 30 --save saved --out report")...)
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	stdout.Close()
+	if code := status(c.Wait()); code != exitError || !strings.Contains(stderr.String(), "broken pipe") {
+		t.Errorf("status %d, %q", code, stderr.String())
+	}
+	if !train.HasSave(filepath.Join(dir, "saved")) || !exists(filepath.Join(dir, "report", "report.json")) {
+		t.Errorf("nothing was saved: %s", stderr.String())
+	}
+}
