@@ -1,8 +1,7 @@
 package data
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,9 @@ type TextOptions struct {
 	Validation float64
 	// MaxBytes bounds the file; 0 means 1 GiB.
 	MaxBytes int64
+	// MaxTokens bounds the text's own characters, where Vocabulary is nil: a
+	// text with more is refused as soon as one comes. 0 means 65,536.
+	MaxTokens int
 }
 
 // Text is a text as tokens, in two parts.
@@ -35,81 +37,83 @@ type Text struct {
 	split  int // where validation begins
 }
 
-// LoadText reads a file.
-func LoadText(path string, opts TextOptions) (*Text, error) {
-	content, err := readText(path, opts.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("load text: %w", err)
+// LoadText reads a file, which may be a pipe. It returns when ctx is done, even
+// where nobody writes to the pipe. What it takes is two bytes a character.
+func LoadText(ctx context.Context, path string, opts TextOptions) (*Text, error) {
+	type result struct {
+		t   *Text
+		err error
 	}
-	return NewText(path, content, opts)
+	done := make(chan result, 1)
+	go func() { // opening a pipe or reading from it may never end
+		t, err := loadText(ctx, path, opts)
+		done <- result{t, err}
+	}()
+	select {
+	case r := <-done:
+		return r.t, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("load text %s: %w", path, ctx.Err())
+	}
 }
 
-func readText(path string, limit int64) (string, error) {
+func loadText(ctx context.Context, path string, opts TextOptions) (*Text, error) {
+	limit := opts.MaxBytes
 	if limit == 0 {
 		limit = 1 << 30
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("load text: %w", err)
 	}
 	defer file.Close()
 	stat, err := file.Stat()
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("load text: %w", err)
 	}
 	if stat.IsDir() {
-		return "", fmt.Errorf("%s is a folder, want a text file", path)
+		return nil, fmt.Errorf("load text: %s is a folder, want a text file", path)
 	}
-	var content strings.Builder
-	if size := stat.Size(); size <= limit {
-		content.Grow(int(size))
-		// A pipe has no size, so the reading is bounded too.
-		if _, err := io.Copy(&content, io.LimitReader(file, limit+1)); err != nil {
-			return "", err
-		}
+	long := fmt.Errorf("load text: %s has more than the %d bytes that are allowed", path, limit)
+	if stat.Size() > limit {
+		return nil, long
 	}
-	if max(int64(content.Len()), stat.Size()) > limit {
-		return "", fmt.Errorf("%s has more than the %d bytes that are allowed", path, limit)
+	// A pipe has no size, so the reading is bounded too.
+	in := &io.LimitedReader{R: until{ctx, file}, N: limit + 1}
+	t, err := newText(path, in, stat.Size(), opts)
+	if err == nil && in.N == 0 {
+		return nil, long
 	}
-	return content.String(), nil
+	return t, err
 }
 
 // NewText takes a text from memory; name stands in errors.
 func NewText(name, content string, opts TextOptions) (*Text, error) {
-	t := &Text{name: name, Vocabulary: opts.Vocabulary}
-	hash := sha256.New()
-	io.WriteString(hash, content) // a hash never fails
-	t.SHA256 = hex.EncodeToString(hash.Sum(nil))
-	err := t.build(content, opts)
-	if err != nil {
-		return nil, fmt.Errorf("text %s: %w", name, err)
-	}
-	return t, nil
+	return newText(name, strings.NewReader(content), int64(len(content)), opts)
 }
 
-func (t *Text) build(content string, opts TextOptions) (err error) {
+// newText reads a text of about size bytes.
+func newText(name string, r io.Reader, size int64, opts TextOptions) (*Text, error) {
 	held := opts.Validation
 	switch {
-	case content == "":
-		return errors.New("is empty")
 	case math.IsNaN(held) || held >= 1:
-		return fmt.Errorf("validation part is %v, want less than 1", held)
+		return nil, fmt.Errorf("text %s: validation part is %v, want less than 1", name, held)
 	case held == 0:
 		held = 0.1
 	case held < 0:
 		held = 0
 	}
-	if t.Vocabulary == nil {
-		if t.Vocabulary, err = Characters(content); err != nil {
-			return err
-		}
+	z := &tokenizer{vocabulary: opts.Vocabulary, most: opts.MaxTokens, tokens: make([]uint16, 0, size)}
+	sum, err := z.read(r)
+	if err == nil && len(z.tokens) == 0 {
+		err = errors.New("is empty")
 	}
-	t.tokens = make([]uint16, 0, len(content))
-	if err := t.Vocabulary.encode(content, func(token int32) { t.tokens = append(t.tokens, uint16(token)) }); err != nil {
-		return err
+	if err != nil {
+		return nil, fmt.Errorf("text %s: %w", name, err)
 	}
+	t := &Text{name: name, Vocabulary: z.vocabulary, SHA256: sum, tokens: z.tokens}
 	t.split = len(t.tokens) - int(math.Round(held*float64(len(t.tokens))))
-	return nil
+	return t, nil
 }
 
 // Len is the number of tokens of a part.

@@ -1,13 +1,17 @@
 package data
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // counting is a text whose token at a place tells the place: characters 0, 1,
@@ -107,7 +111,7 @@ func TestLoadText(t *testing.T) {
 	if err := os.WriteFile(path, []byte("to be or not to be\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text, err := LoadText(path, TextOptions{})
+	text, err := LoadText(t.Context(), path, TextOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +121,7 @@ func TestLoadText(t *testing.T) {
 	if h := text.UnigramEntropy(Validation); math.Abs(h-math.Ln2) > 1e-15 {
 		t.Errorf("entropy of \"e\\n\" is %v", h)
 	}
-	again, err := LoadText(path, TextOptions{Vocabulary: Bytes(), Validation: -1})
+	again, err := LoadText(t.Context(), path, TextOptions{Vocabulary: Bytes(), Validation: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,18 +131,18 @@ func TestLoadText(t *testing.T) {
 	_, err = again.Windows(Validation, 1, 1, 0)
 	wantError(t, err, "its validation part has 0 tokens, a context of 1 needs at least 2")
 
-	_, err = LoadText(path, TextOptions{MaxBytes: 18})
+	_, err = LoadText(t.Context(), path, TextOptions{MaxBytes: 18})
 	wantError(t, err, "story.txt has more than the 18 bytes that are allowed")
 	other, err := Characters("to be")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = LoadText(path, TextOptions{Vocabulary: other})
+	_, err = LoadText(t.Context(), path, TextOptions{Vocabulary: other})
 	wantError(t, err, `character 'r' (U+0072) at line 1, column 8 (byte 7)`)
 	wantError(t, err, path)
-	_, err = LoadText(path+".gz", TextOptions{})
+	_, err = LoadText(t.Context(), path+".gz", TextOptions{})
 	wantError(t, err, "no such file")
-	_, err = LoadText(filepath.Dir(path), TextOptions{})
+	_, err = LoadText(t.Context(), filepath.Dir(path), TextOptions{})
 	wantError(t, err, "is a folder, want a text file")
 	_, err = NewText("x", "", TextOptions{})
 	wantError(t, err, "text x: is empty")
@@ -295,4 +299,36 @@ func wantError(t *testing.T, err error, want string) {
 	} else if strings.Contains(err.Error(), "\n") {
 		t.Errorf("error of several lines: %v", err)
 	}
+}
+
+// TestPipes reads from a pipe that somebody writes to, from one that nobody
+// does until told to stop, and from one without an end.
+func TestPipes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Skip(err)
+	}
+	write := func(content string) {
+		go func() {
+			if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+				f.WriteString(content)
+				f.Close()
+			}
+		}()
+	}
+	write("größe und maß, ein wenig text")
+	text, err := LoadText(t.Context(), path, TextOptions{})
+	if err != nil || text.Len(Train)+text.Len(Validation) != 29 {
+		t.Errorf("%v, %v", text, err)
+	}
+	write(strings.Repeat("x", 100))
+	_, err = LoadText(t.Context(), path, TextOptions{MaxBytes: 50})
+	wantError(t, err, "more than the 50 bytes")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := LoadText(ctx, path, TextOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a pipe that nobody writes to: %v", err)
+	}
+	_, err = NewText("x", "abcabcd", TextOptions{MaxTokens: 3})
+	wantError(t, err, "has more than the 3 different characters that the model's vocabulary has ('d' at line 1, column 7 (byte 6)")
 }

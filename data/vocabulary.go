@@ -29,7 +29,7 @@ func Characters(text string) (*Vocabulary, error) {
 	for i, r := range text {
 		if r == utf8.RuneError {
 			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
-				return nil, notUTF8(text, i)
+				return nil, notUTF8(text[i], position(text, i))
 			}
 		}
 		seen[r] = true
@@ -94,12 +94,11 @@ func (v *Vocabulary) encode(text string, put func(token int32)) error {
 		token, ok := v.index[r]
 		if r == utf8.RuneError {
 			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
-				return notUTF8(text, i)
+				return notUTF8(text[i], position(text, i))
 			}
 		}
 		if !ok {
-			return fmt.Errorf("character %q (%U) at %s is not among the %v of the vocabulary (%s)",
-				r, r, position(text, i), v, v.sample())
+			return notInVocabulary(r, position(text, i), v)
 		}
 		put(token)
 	}
@@ -139,8 +138,12 @@ func position(text string, i int) string {
 	return fmt.Sprintf("line %d, column %d (byte %d)", line, utf8.RuneCountInString(text[start:i])+1, i)
 }
 
-func notUTF8(text string, i int) error {
-	return fmt.Errorf("byte %#02x at %s is not UTF-8 text; take bytes instead of characters", text[i], position(text, i))
+func notUTF8(b byte, at string) error {
+	return fmt.Errorf("byte %#02x at %s is not UTF-8 text; take bytes instead of characters", b, at)
+}
+
+func notInVocabulary(r rune, at string, v *Vocabulary) error {
+	return fmt.Errorf("character %q (%U) at %s is not among the %v of the vocabulary (%s)", r, r, at, v, v.sample())
 }
 
 // vocabularyJSON is how a vocabulary is saved.

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/data"
@@ -73,19 +74,21 @@ func (s *Settings) OpenSources(text *data.Text) (Sources, error) {
 // digitsHeldOut is how many held-out samples of a generated set are looked at.
 const digitsHeldOut = 5000
 
-// LoadText reads the settings' text, with their vocabulary if they have one.
-func (s *Settings) LoadText() (*data.Text, error) {
-	o := data.TextOptions{Vocabulary: s.Data.Vocabulary, Validation: s.Data.Validation}
+// LoadText reads the settings' text, with their vocabulary if they have one. It
+// ends when ctx does. A text with more different characters than maxTokens is
+// refused when the first too many comes; 0 is no bound.
+func (s *Settings) LoadText(ctx context.Context, maxTokens int) (*data.Text, error) {
+	o := data.TextOptions{Vocabulary: s.Data.Vocabulary, Validation: s.Data.Validation, MaxTokens: maxTokens}
 	if s.Data.Bytes && o.Vocabulary == nil {
 		o.Vocabulary = data.Bytes()
 	}
-	return data.LoadText(s.Data.Path, o)
+	return data.LoadText(ctx, s.Data.Path, o)
 }
 
 func (s *Settings) textSources(text *data.Text) (Sources, error) {
 	if text == nil {
 		var err error
-		if text, err = s.LoadText(); err != nil {
+		if text, err = s.LoadText(context.Background(), 0); err != nil {
 			return Sources{}, err
 		}
 	}

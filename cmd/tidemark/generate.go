@@ -176,7 +176,7 @@ func evaluate(c *cli.Context) error {
 			return err
 		}
 		settings.Data.Path, settings.Data.SHA256 = path, ""
-		if text, err = settings.LoadText(); err != nil {
+		if text, err = settings.LoadText(c.Context, 0); err != nil {
 			return err
 		}
 	}

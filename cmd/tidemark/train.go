@@ -221,12 +221,10 @@ func outputsOf(c models.Config) (int, error) {
 	return 0, errors.New("not a dense net")
 }
 
-// fitVocabulary gives a preset gpt that is trained on a text of its own the
-// vocabulary of that text.
-func fitVocabulary(c *cli.Context, s *train.Settings, size int) {
-	if s.Model.Type() == "gpt" && c.String("preset") != "" {
-		s.Model = s.Model.With(map[string]any{"vocab_size": size})
-	}
+// fitsVocabulary reports whether a training on a text of its own gives its model
+// the vocabulary of that text: a preset gpt's.
+func fitsVocabulary(c *cli.Context, s *train.Settings) bool {
+	return s.Model.Type() == "gpt" && c.String("preset") != ""
 }
 
 func runTraining(c *cli.Context) error {
@@ -346,15 +344,24 @@ func newTraining(c *cli.Context, dev chosen) (*training, error) {
 
 // openSources opens the data, and fits a preset's vocabulary to a new text.
 func openSources(c *cli.Context, s *train.Settings) (train.Sources, error) {
-	if s.Data.Kind == "text" && s.Data.Vocabulary == nil {
-		text, err := s.LoadText()
-		if err != nil {
+	if s.Data.Kind != "text" {
+		return s.OpenSources(nil)
+	}
+	fits, most := s.Data.Vocabulary == nil && fitsVocabulary(c, s), 0
+	if !fits {
+		var err error
+		if _, most, _, err = models.Sizes(s.Model); err != nil {
 			return train.Sources{}, err
 		}
-		fitVocabulary(c, s, text.Vocabulary.Size())
-		return s.OpenSources(text)
 	}
-	return s.OpenSources(nil)
+	text, err := s.LoadText(c.Context, most)
+	if err != nil {
+		return train.Sources{}, err
+	}
+	if fits {
+		s.Model = s.Model.With(map[string]any{"vocab_size": text.Vocabulary.Size()})
+	}
+	return s.OpenSources(text)
 }
 
 func (j *training) run(c *cli.Context) error {

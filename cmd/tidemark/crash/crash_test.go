@@ -197,18 +197,25 @@ func (c *crash) disturbed(dir string, n int, traced bool) {
 		}
 		return strings.Fields("train " + c.args + " --save save")
 	}
-	for range n {
+	for hits, tries := 0, 0; hits < n; tries++ {
+		if tries > 8*n {
+			t.Errorf("of %d tries to end a training %d did", tries, hits)
+			return
+		}
 		if c.finished(save) { // begin again
 			c.equal(save)
 			if err := os.RemoveAll(save); err != nil {
 				t.Fatal(err)
 			}
 		}
-		var what string
+		end := c.atMoment
 		if traced && c.random.IntN(2) == 0 {
-			what = c.atSystemCall(dir, args())
-		} else {
-			what = c.atMoment(dir, args())
+			end = c.atSystemCall
+		}
+		what, ended := end(dir, args())
+		if ended {
+			hits++
+			c.done[what[:strings.IndexByte(what+",", ',')]]++
 		}
 		c.loads(save, what)
 		if t.Failed() {
@@ -228,8 +235,9 @@ func (c *crash) disturbed(dir string, n int, traced bool) {
 	}
 }
 
-// atMoment ends the program with a signal at a random moment.
-func (c *crash) atMoment(dir string, args []string) string {
+// atMoment ends the program with a signal at a random moment, or reports that it
+// was done before.
+func (c *crash) atMoment(dir string, args []string) (what string, ended bool) {
 	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	s := signals[c.random.IntN(len(signals))]
 	p := program(dir, args)
@@ -244,19 +252,19 @@ func (c *crash) atMoment(dir string, args []string) string {
 	status := p.ProcessState
 	switch {
 	case err == nil:
-		s = 0 // it was faster
+		return "", false
 	case s == syscall.SIGKILL && status.Sys().(syscall.WaitStatus).Signal() == s:
 	case s != syscall.SIGKILL && (status.ExitCode() == 130 || status.Sys().(syscall.WaitStatus).Signal() == s):
 		// The signal's own end: before the program listens.
 	default:
 		c.t.Errorf("%v: %v, %s", s, err, errs.Bytes())
 	}
-	c.done[fmt.Sprint("signal: ", s)]++
-	return fmt.Sprint(s)
+	return fmt.Sprint(s), true
 }
 
-// atSystemCall kills the program at a system call, or has the call fail.
-func (c *crash) atSystemCall(dir string, args []string) string {
+// atSystemCall kills the program at a system call, or has the call fail, or
+// reports that the call did not come.
+func (c *crash) atSystemCall(dir string, args []string) (what string, ended bool) {
 	var calls []string
 	for _, name := range crashCalls {
 		if c.counts[name] > 0 {
@@ -269,8 +277,9 @@ func (c *crash) atSystemCall(dir string, args []string) string {
 		how = []string{"error=ENOSPC", "error=EIO"}[c.random.IntN(2)]
 	}
 	// strace counts the calls of each thread, which are a few of all.
-	what := fmt.Sprintf("%s: %s at call %d", how, call, 1+c.random.IntN(1+c.counts[call]/4))
-	inject := fmt.Sprintf("inject=%s:%s:when=%s", call, how, strings.TrimPrefix(what[strings.LastIndex(what, " "):], " "))
+	n := 1 + c.random.IntN(1+c.random.IntN(1+c.counts[call]/4))
+	what = fmt.Sprintf("%s: %s, call %d", call, how, n)
+	inject := fmt.Sprintf("inject=%s:%s:when=%d", call, how, n)
 	p := program(dir, args, "strace", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace="+call, "-e", inject)
 	out, err := p.CombinedOutput()
 	var exit *exec.ExitError
@@ -282,11 +291,7 @@ func (c *crash) atSystemCall(dir string, args []string) string {
 			c.t.Errorf("%s: %v, %s", what, err, out)
 		}
 	}
-	if err == nil {
-		how = "not reached"
-	}
-	c.done[call+": "+how]++
-	return what
+	return what, err != nil
 }
 
 // loads checks that what is saved is whole and is what the undisturbed training
