@@ -1,0 +1,79 @@
+# Makes small random configs of each family, builds transformers' models on the CPU and writes what Go's models are compared with:
+# parameters, modules by path and type, and the elements of every module's output that forward hooks count over one forward
+# pass with labels. Needs PyTorch and transformers:
+#   python transformers_models.py transformers_models.json.gz
+import gzip
+import json
+import random
+import sys
+
+import torch
+import transformers as tf
+
+
+def gpt2(r):
+    heads = r.choice([1, 2, 3, 5])
+    c = dict(vocab_size=r.randint(7, 60), n_positions=r.randint(8, 40), n_layer=r.randint(1, 3), n_head=heads, n_embd=heads * r.choice([3, 4, 6, 8]),
+             activation_function=r.choice(["gelu_new", "gelu_pytorch_tanh", "gelu", "relu", "silu", "swish", "tanh", "sigmoid"]))
+    for k, v in (("n_inner", r.randint(5, 50)), ("resid_pdrop", 0.0), ("embd_pdrop", 0.2), ("attn_pdrop", 0.0), ("tie_word_embeddings", False),
+                 ("use_cache", False), ("layer_norm_epsilon", 1e-4)):
+        if r.random() < 0.4:
+            c[k] = v
+    return tf.GPT2Config, c
+
+
+def llama(r, qwen=False):
+    kv, size = r.choice([1, 2, 3]), r.choice([2, 4, 6, 8])
+    heads = kv * r.choice([1, 2, 3])
+    c = dict(vocab_size=r.randint(7, 60), hidden_size=heads * size, intermediate_size=r.randint(5, 50), num_hidden_layers=r.randint(1, 3),
+             num_attention_heads=heads, num_key_value_heads=kv, max_position_embeddings=r.randint(16, 64), tie_word_embeddings=r.random() < 0.5,
+             hidden_act=r.choice(["silu", "swish"]))
+    if r.random() < 0.4:
+        c["head_dim"] = r.choice([2, 4, 10])
+    if r.random() < 0.3:
+        c["use_cache"] = False
+    if r.random() < 0.3:
+        c["rope_parameters"] = dict(rope_type="linear", factor=2.0, rope_theta=1e5)
+    if qwen:
+        if r.random() < 0.5:
+            c.update(use_sliding_window=True, max_window_layers=c["num_hidden_layers"] + r.randint(0, 2))
+        return tf.Qwen2Config, c
+    for k in ("attention_bias", "mlp_bias"):
+        if r.random() < 0.4:
+            c[k] = True
+    return tf.LlamaConfig, c
+
+
+def elements(out):
+    # A hook that looks for tensors looks into tuples, not into the records of transformers.
+    if isinstance(out, torch.Tensor):
+        return out.numel()
+    if isinstance(out, tuple):
+        return sum(elements(x) for x in out)
+    return 0
+
+
+def measure(cls, values, tokens):
+    torch.manual_seed(0)
+    m = tf.AutoModelForCausalLM.from_config(cls(**values)).train()
+    calls = {}
+
+    def hook(name):
+        return lambda mod, args, out: calls.__setitem__(name, calls.get(name, 0) + elements(out))
+
+    modules = dict(m.named_modules())
+    for name, mod in modules.items():
+        mod.register_forward_hook(hook(name))
+    x = torch.randint(0, values["vocab_size"], (2, tokens))
+    m(x, labels=x)
+    return dict(config=dict(values, model_type=cls.model_type), tokens=tokens, parameters=sum(p.numel() for p in m.parameters()),
+                modules={n: [type(mod).__name__, calls.get(n, -1)] for n, mod in modules.items()})  # -1: never called
+
+
+r, rows = random.Random(5), []
+for family in (gpt2, llama, lambda r: llama(r, True)):
+    for _ in range(30):
+        rows.append(json.dumps(measure(*family(r), r.randint(2, 8)), separators=(",", ":")))
+text = '{"torch":%s,"transformers":%s,"models":[\n%s\n]}\n' % (json.dumps(torch.__version__), json.dumps(tf.__version__), ",\n".join(rows))
+with open(sys.argv[1], "wb") as f, gzip.GzipFile("", "wb", 9, f, 0) as z:
+    z.write(text.encode())
