@@ -174,7 +174,9 @@ func (b *Builder) mathPacked(qkv *gorgonia.Node, heads int, dropout float64) (*g
 	if err != nil {
 		return nil, err
 	}
-	b.KeepUntil(m.Last, m.Held...)
+	for _, v := range m.Held {
+		b.KeepUntil(v.Until, v.Value)
+	}
 	return m.Out, nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -42,10 +44,12 @@ func (s *search) changes() []change {
 		list = append(list, change{kind: "checkpointing", flag: "--gradient-checkpointing",
 			apply: func(w *train.Workload) { w.GradientCheckpointing = true }})
 	}
-	if s.base.Precision == train.FP32 || s.base.Precision == "" {
+	// Heads that PyTorch pads in bfloat16 are not predicted in it.
+	narrow := s.base.Composition != nn.Eager || models.CheckHeads(s.base.Model, device.BFloat16) == nil
+	if narrow && (s.base.Precision == train.FP32 || s.base.Precision == "") {
 		precision(train.AMP)
 	}
-	if s.base.Precision != train.BF16 && s.base.Composition == nn.Eager {
+	if narrow && s.base.Precision != train.BF16 && s.base.Composition == nn.Eager {
 		precision(train.BF16)
 	}
 	optimizer(s.lighter()...)

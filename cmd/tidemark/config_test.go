@@ -155,3 +155,20 @@ func TestTrainSaysWhatItLeavesOut(t *testing.T) {
 		t.Errorf("nothing is left out of %s", out)
 	}
 }
+
+// TestHeadsOfNoWholeVectors are predicted in float32, refused in bfloat16, and
+// given no remedy that is refused.
+func TestHeadsOfNoWholeVectors(t *testing.T) {
+	config := writeConfig(t, "c", `{"model_type":"gpt2","vocab_size":331,"n_positions":512,"n_layer":2,"n_embd":102,"n_head":6}`)
+	args := []string{"estimate", "--config", config, "--batch", "8", "--limit-gib", "0.2", "--card", "h200"}
+	code, out, errs := tidemark(t, args...)
+	if code != exitDone || !strings.Contains(out, "does not fit") || strings.Contains(out, "--precision") {
+		t.Errorf("status %d, %q\n%s", code, errs, out)
+	}
+	for _, p := range []string{"bf16", "amp"} {
+		code, out, errs := tidemark(t, append(args, "--precision", p)...)
+		if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "heads of 17 elements in bfloat16") {
+			t.Errorf("%s: status %d, %q", p, code, errs)
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package models
 
-import "github.com/tidemark-lab/tidemark/nn"
+import (
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
 
 // Caches reports whether a model keeps keys and values as it is called.
 func Caches(m nn.Module) bool {
@@ -45,4 +49,28 @@ func TiedHead(m nn.Module) []int {
 		return nil
 	}
 	return l.head.Weight.Shape
+}
+
+// CheckHeads finds that attention on a config's heads, computed in an element
+// type, is not predicted: see op.ChooseSDPA.
+func CheckHeads(c Config, dt device.DType) error {
+	m, err := New(c)
+	if err != nil {
+		return err
+	}
+	nn.Walk(m, func(_ string, m nn.Module) {
+		var heads, kv, size int
+		switch a := m.(type) {
+		case *GPT:
+			heads, kv, size = a.Config.Heads, a.Config.Heads, a.Config.Width/a.Config.Heads
+		case *gpt2Model:
+			heads, kv, size = a.config.Heads, a.config.Heads, a.config.Width/a.config.Heads
+		case *llamaModel:
+			heads, kv, size = a.config.Heads, a.config.KVHeads, a.config.HeadDim
+		default:
+			return
+		}
+		_, err = op.ChooseSDPA(dt, heads, kv, size)
+	})
+	return err
 }

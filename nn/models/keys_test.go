@@ -249,7 +249,7 @@ func TestKeysDocument(t *testing.T) {
 	}
 	if want := keysTable(); got != want {
 		if !*update {
-			t.Fatalf("%s has another table than package nn: go test ./nn -run TestKeysDocument -update", path)
+			t.Fatalf("%s has another table than package nn: go test ./nn/models -run TestKeysDocument -update", path)
 		}
 		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o666); err != nil {
 			t.Fatal(err)

@@ -52,7 +52,9 @@ func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Ou
 		if err != nil {
 			return nn.Output{}, err
 		}
-		b.KeepUntil(m.Last, m.Held...)
+		for _, v := range m.Held {
+			b.KeepUntil(v.Until, v.Value)
+		}
 		h = m.Out
 	} else {
 		v = c.Apply(func() (*gorgonia.Node, error) { return b.Autocast(v) })

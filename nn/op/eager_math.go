@@ -39,13 +39,14 @@ func fillCausal[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// MathAttention is the result of plain attention and the values that Python's
-// and C++'s variables hold until it is there.
+// MathAttention is the result of plain attention and what C++'s variables hold.
 type MathAttention struct {
-	Out  *gorgonia.Node   // (B, T, H·D)
-	Held []*gorgonia.Node // until Last
-	Last *gorgonia.Node
+	Out  *gorgonia.Node // (B, T, H·D)
+	Held []Held
 }
+
+// Held is a value that is referred to until another has been computed.
+type Held struct{ Value, Until *gorgonia.Node }
 
 // EagerMathAttention is Attention by plain operations
 // (_scaled_dot_product_attention_math). q is (B, T, H·D), k and v are
@@ -71,9 +72,7 @@ func EagerMathAttention(q, k, v *gorgonia.Node, heads, kvHeads int, dropout floa
 	kr := c.do(func() (*gorgonia.Node, error) { return a.repeat(k, 0) })
 	vr := c.do(func() (*gorgonia.Node, error) { return a.repeat(v, 1) })
 	ks := c.do(func() (*gorgonia.Node, error) { return MulScalar(kr, a.factor()) })
-	m, err := a.attend(&c, qs, ks, vr, bias, dropout, serial)
-	m.Held = append(m.Held, kr)
-	return m, err
+	return a.attend(&c, qs, ks, vr, bias, dropout, serial, kr)
 }
 
 // EagerMathAttentionPacked is EagerMathAttention on packed queries, keys and
@@ -88,6 +87,7 @@ func EagerMathAttentionPacked(qkv *gorgonia.Node, heads int, dropout float64, se
 	}
 	s.Shape = []int{s.Shape[0], s.Shape[1], cols / 3}
 	a := newMathAttention(s, heads, heads)
+	a.packed = qkv
 	c := steps{}
 	split := c.do(func() (*gorgonia.Node, error) { return a.splitPacked(qkv) })
 	q := c.do(func() (*gorgonia.Node, error) { return a.part(split, 0) })
@@ -96,13 +96,12 @@ func EagerMathAttentionPacked(qkv *gorgonia.Node, heads int, dropout float64, se
 	qs := c.do(func() (*gorgonia.Node, error) { return a.scalePart(q, qkv, 0) })
 	bias := c.do(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial()) })
 	ks := c.do(func() (*gorgonia.Node, error) { return a.scalePart(k, qkv, 1) })
-	a.packed = qkv
 	return a.attend(&c, qs, ks, v, bias, dropout, serial)
 }
 
 // attend is attention on scaled queries (B, T, H·D) and keys, and values: both
 // likewise, or with repeated heads (B, H, T, D).
-func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout float64, serial func() int) (MathAttention, error) {
+func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout float64, serial func() int, held ...*gorgonia.Node) (MathAttention, error) {
 	qc := c.do(func() (*gorgonia.Node, error) { return a.transpose(qs) })
 	kc, vc := ks, v
 	if a.heads == a.kvHeads {
@@ -119,7 +118,11 @@ func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout 
 	if c.err != nil {
 		return MathAttention{}, c.err
 	}
-	return MathAttention{Out: out, Held: []*gorgonia.Node{qs, bias}, Last: o}, nil
+	m := MathAttention{Out: out, Held: []Held{{ks, scores}}}
+	for _, n := range append(held, qs, bias) {
+		m.Held = append(m.Held, Held{n, o})
+	}
+	return m, nil
 }
 
 // steps builds nodes one after the other and keeps the first error.
@@ -150,11 +153,21 @@ func (a mathAttention) splitPacked(qkv *gorgonia.Node) (*gorgonia.Node, error) {
 	return Apply(Description{Kernel: "aten.split", Out: a.together(), View: &View{Extra: -1}}, []bool{true}, gradient, qkv)
 }
 
+// passedOn is the number of a part of packed queries, keys and values
+// (Description.Part) if its gradient is handed on as it comes: of the keys, whose
+// order of dimensions goes together as it is.
+func (a mathAttention) passedOn(which int) int {
+	if which == 1 {
+		return which + 1
+	}
+	return 0
+}
+
 // part names the queries (0), keys (1) or values (2) as heads. The gradients of
 // queries and values come in another order of dimensions and are copied.
 func (a mathAttention) part(split *gorgonia.Node, which int) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		if which == 1 {
+		if a.passedOn(which) > 0 {
 			return gorgonia.Nodes{dy}, nil
 		}
 		dx, err := Apply(Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(int64(which)), Part: which + 1,
@@ -180,12 +193,8 @@ func takeTogether[T device.Float](split bool) kernel {
 func (a mathAttention) scalePart(x, qkv *gorgonia.Node, which int) (*gorgonia.Node, error) {
 	factors := []float64{a.factor()}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		d := Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which)), Floats: factors,
-			Host: host(a.dt, scaleHost[float32], scaleHost[float64])}
-		if which == 1 {
-			d.Part = which + 1
-		}
-		dx, err := Apply(d, nil, nil, dy)
+		dx, err := Apply(Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which)), Floats: factors, Part: a.passedOn(which),
+			Host: host(a.dt, scaleHost[float32], scaleHost[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx, nil}, err
 	}
 	return Apply(Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which), 1), Floats: factors,
@@ -208,19 +217,28 @@ func scaleColumns[T device.Float](c *device.Call) error {
 // values is v (B, T, H·D) as (B, H, T, D), a copy. The gradient is copied back
 // where the view of v is made.
 func (a mathAttention) values(v *gorgonia.Node) (*gorgonia.Node, error) {
+	copied := func(out device.Spec, h kernel) Description {
+		return Description{Kernel: "aten.clone", Out: out, Ints: a.ints(2), Host: h}
+	}
 	if a.packed == nil {
 		gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-			dx, err := Apply(Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(), Host: host(a.dt, fromHeads[float32], fromHeads[float64])}, nil, nil, dy)
+			dx, err := Apply(copied(a.together(), host(a.dt, fromHeads[float32], fromHeads[float64])), nil, nil, dy)
 			return gorgonia.Nodes{dx}, err
 		}
-		return Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(2), Host: host(a.dt, toHeads[float32], toHeads[float64])},
-			[]bool{true}, gradient, v)
+		d := copied(a.split(), host(a.dt, toHeads[float32], toHeads[float64]))
+		if a.merges() {
+			d.Kernel, d.View = "aten.view", &View{Extra: -1}
+		}
+		return Apply(d, []bool{true}, gradient, v)
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy, nil}, nil
 	}
-	return Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(2), Host: host(a.dt, columnsToHeads[float32], columnsToHeads[float64])},
-		[]bool{true, false}, gradient, v, a.packed)
+	d := copied(a.split(), host(a.dt, columnsToHeads[float32], columnsToHeads[float64]))
+	if a.merges() {
+		d.Kernel, d.View = "aten.view", &View{Operand: 1, Extra: -1}
+	}
+	return Apply(d, []bool{true, false}, gradient, v, a.packed)
 }
 
 // columnsToHeads is toHeads on the last third of the columns of In[1].

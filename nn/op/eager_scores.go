@@ -43,11 +43,28 @@ func (a mathAttention) repeat(x *gorgonia.Node, which int64) (*gorgonia.Node, er
 		Host: host(a.dt, repeatHeads[float32], repeatHeads[float64])}, []bool{true}, gradient, x)
 }
 
+// merges reports whether batch and heads are one dimension of a tensor
+// (B, T, H·D), so that the matrices of heads are views of it and not copied. (They
+// are with a single head, too, which is taken for several here.)
+func (a mathAttention) merges() bool { return a.batch == 1 }
+
+// matrices is the kernel of an operation on the matrices of heads. As views of a
+// tensor in another order they are only followed, not computed with.
+func (a mathAttention) matrices(f32, f64 kernel) kernel {
+	if a.merges() {
+		return unsupported
+	}
+	return host(a.dt, f32, f64)
+}
+
 // transpose is (B, T, H·D) → (B, H, T, D). Its gradient arrives in the order of
 // q and is passed on.
 func (a mathAttention) transpose(x *gorgonia.Node) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy}, nil
+	}
+	if a.merges() {
+		return Apply(Description{Kernel: "aten.view", Out: a.split(), Ints: a.ints(), View: &View{Extra: -1}}, []bool{true}, gradient, x)
 	}
 	return Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
 		Host: host(a.dt, toHeads[float32], toHeads[float64])}, []bool{true}, gradient, x)
@@ -56,6 +73,9 @@ func (a mathAttention) transpose(x *gorgonia.Node) (*gorgonia.Node, error) {
 // back is (B, H, T, D) → (B, T, H·D); its gradient is copied likewise.
 func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		if a.merges() {
+			return gorgonia.Nodes{dy}, nil // a view of it
+		}
 		dx, err := Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
 			Host: host(a.dt, toHeads[float32], toHeads[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
@@ -70,20 +90,20 @@ func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error)
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		keys := Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
-			Host: host(a.dt, scoresToKeys[float32], scoresToKeys[float64])}
+			Host: a.matrices(scoresToKeys[float32], scoresToKeys[float64])}
 		if a.heads == a.kvHeads {
-			keys.Out, keys.Host = a.together(), host(a.dt, scoresToKeysTogether[float32], scoresToKeysTogether[float64])
+			keys.Out, keys.Host = a.together(), a.matrices(scoresToKeysTogether[float32], scoresToKeysTogether[float64])
 		}
 		dk, err := Apply(keys, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
 		}
 		dq, err := Apply(Description{Kernel: "aten.bmm", Out: a.together(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
-			Host: host(a.dt, scoresToQueries[float32], scoresToQueries[float64])}, nil, nil, dy, in[1])
+			Host: a.matrices(scoresToQueries[float32], scoresToQueries[float64])}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dq, dk, nil}, err
 	}
 	return Apply(Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
-		Host: host(a.dt, scoresForward[float32], scoresForward[float64])}, []bool{true, true, false}, gradient, q, k, bias)
+		Host: a.matrices(scoresForward[float32], scoresForward[float64])}, []bool{true, true, false}, gradient, q, k, bias)
 }
 
 // softmax is PyTorch's _safe_softmax over the keys.
@@ -111,16 +131,16 @@ func (a mathAttention) weigh(p, v *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dv, err := Apply(Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
-			Host: host(a.dt, weighToValues[float32], weighToValues[float64])}, nil, nil, in[0], dy)
+			Host: a.matrices(weighToValues[float32], weighToValues[float64])}, nil, nil, in[0], dy)
 		if err != nil {
 			return nil, err
 		}
 		dp, err := Apply(Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
-			Host: host(a.dt, weighToWeights[float32], weighToWeights[float64])}, nil, nil, dy, in[1])
+			Host: a.matrices(weighToWeights[float32], weighToWeights[float64])}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dp, dv}, err
 	}
 	return Apply(Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
-		Host: host(a.dt, weighForward[float32], weighForward[float64])}, []bool{true, true}, gradient, p, v)
+		Host: a.matrices(weighForward[float32], weighForward[float64])}, []bool{true, true}, gradient, p, v)
 }
 
 // sizes reads Ints.

@@ -128,4 +128,8 @@ const unexplained = `
 - Assumed, not observed: workspaces and the split of reductions are those of an H200 (132 multiprocessors); other cards of
   compute capability 9.0 differ by some megabytes. cuDNN's attention workspaces follow a formula fitted to traces with heads of 16
   elements, and it holds for the records' heads of 64 and 128.
+- Not recorded on a card yet: heads in float32 of a size that is no multiple of 4, which PyTorch's memory-efficient kernel does not
+  take, so that attention makes its map by plain operations. What these make and drop, and in which order, is compared with a trace
+  of PyTorch on the CPU (TestMathAttentionTrace). In bfloat16 heads of a size that is no multiple of 8
+  are refused: PyTorch pads them for FlashAttention, which is not predicted.
 `
