@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -129,3 +130,16 @@ func TestBrokenPipe(t *testing.T) {
 		t.Errorf("nothing was saved: %s", stderr.String())
 	}
 }
+
+// TestPanicIsAnError has the program meet a fault of its own.
+func TestPanicIsAnError(t *testing.T) {
+	var stderr bytes.Buffer
+	code := run(context.Background(), []string{"tidemark", "version"}, panicking{}, &stderr)
+	if code != exitError || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "a fault of tidemark's own: no room") {
+		t.Errorf("status %d, %q", code, stderr.String())
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Write([]byte) (int, error) { panic("no room") }
