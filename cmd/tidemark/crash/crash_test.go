@@ -66,12 +66,11 @@ func program(dir string, args []string, under ...string) *exec.Cmd {
 	return c
 }
 
-// TestCrash kills trainings at random moments and at random system calls, and
-// has system calls fail. Whatever is saved then loads and is, to the bit, what
-// the undisturbed training was after as many steps; and what goes on from it
-// ends as that did, weights, optimizer, state and metrics.
-func TestCrash(t *testing.T) {
-	root := t.TempDir()
+// build makes the program, and a text to train on beside the folders of the
+// trainings.
+func build(t *testing.T) (root string) {
+	t.Helper()
+	root = t.TempDir()
 	binary = filepath.Join(root, "tidemark")
 	if out, err := exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
 		t.Fatalf("%v, %s", err, out)
@@ -79,6 +78,15 @@ func TestCrash(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "text.txt"), []byte(strings.Repeat("The quick brown fox jumps over the lazy dog.\n", 60)), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	return root
+}
+
+// TestCrash kills trainings at random moments and at random system calls, and
+// has system calls fail. Whatever is saved then loads and is, to the bit, what
+// the undisturbed training was after as many steps; and what goes on from it
+// ends as that did, weights, optimizer, state and metrics.
+func TestCrash(t *testing.T) {
+	root := build(t)
 	strace, err := exec.LookPath("strace")
 	if err == nil {
 		err = exec.Command(strace, "-qq", "-e", "trace=none", "true").Run()
@@ -364,4 +372,47 @@ func (c *crash) lines(save string) string {
 		fmt.Fprintln(&out, strconv.Quote(fmt.Sprint(l)))
 	}
 	return out.String()
+}
+
+// TestBrokenPipe has whoever reads the program's output, and then its messages,
+// stop after the first line, as head -1 does: the training goes on and is saved.
+func TestBrokenPipe(t *testing.T) {
+	root := build(t)
+	for i, both := range []bool{false, true} {
+		dir := filepath.Join(root, fmt.Sprint(i))
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		p := program(dir, strings.Fields("train "+crashModel+crashTrainings[0]+" --save save"))
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Stdout = w
+		var errs bytes.Buffer
+		p.Stderr = &errs
+		if both {
+			p.Stderr = w
+		}
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		if _, err := r.Read(make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		r.Close()
+		p.Wait()
+		if code := p.ProcessState.ExitCode(); code != 1 || !both && !strings.Contains(errs.String(), "broken pipe") {
+			t.Errorf("status %d, %s", code, errs.Bytes())
+		}
+		if !exists(filepath.Join(dir, "save", "step-00000024", "state.json")) {
+			t.Errorf("the training was not saved; %s", errs.Bytes())
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
