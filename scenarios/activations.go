@@ -83,6 +83,10 @@ func runActivations(ctx context.Context, o Options) (*Outcome, error) {
 	if err != nil {
 		return out, err
 	}
+	counted := *count // as the checks see it
+	o.look(&counted)
+	o.look(&seen)
+	count = &counted
 	c := checker{out, o.basis(), ""}
 	calculated := checker{out, report.Calculated, ""}
 	c.count("hooks in a run", "D1.9", "Hooks on a training's forward passes see what the count from the graph says", "elements",
@@ -139,10 +143,10 @@ func (c *ActivationCount) answer(m chosenModel) []string {
 	p.say("  gradient does not read it, but norms' statistics, attention's log-sum-exp and, once, inputs that several operations share.")
 	p.say("  The fused composition does not keep what costs next to nothing to compute again, such as a norm's output.")
 	for _, s := range c.Saved {
-		p.say("  Saved per token, %s: %s elements, %s bytes: %.2f times the hooks' bytes.", s.Composition,
+		p.say("  Saved per "+c.Per+", %s: %s elements, %s bytes: %.2f times the hooks' bytes.", s.Composition,
 			number(s.ElementsPerToken), number(s.BytesPerToken), s.BytesPerToken/h.BytesPerToken)
 	}
-	p.say("  Activations and parameters: %s output elements per token for %s parameters, one for every %.0f; both follow from",
+	p.say("  Activations and parameters: %s output elements per "+c.Per+" for %s parameters, one for every %.0f; both follow from",
 		number(h.ElementsPerToken), grouped(c.Parameters), float64(c.Parameters)/h.ElementsPerToken)
 	p.say("  widths and depth, activations with the widths, parameters with their products. The graph tells without running the model.")
 	return p.lines

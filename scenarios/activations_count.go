@@ -35,6 +35,8 @@ type ActivationCount struct {
 	Parameters int64  `json:"parameters"` // elements
 	// Tokens is the length of the sequence; 1 row of a dense net counts as one.
 	Tokens int64 `json:"tokens"`
+	// Per is what the figures "per token" are of: token, or row for a dense net.
+	Per string `json:"per"`
 	// Hooks is what forward hooks on every module count.
 	Hooks HookCount `json:"hooks"`
 	// Saved is what the forward pass keeps for backward, by composition.
@@ -90,7 +92,10 @@ type SavedCount struct {
 // tokens is for dense nets, whose rows have features instead. It ends early
 // with the context's error.
 func CountActivations(ctx context.Context, name string, config models.Config, tokens int) (*ActivationCount, error) {
-	c := &ActivationCount{Model: name, Tokens: int64(max(tokens, 1))}
+	c := &ActivationCount{Model: name, Tokens: int64(max(tokens, 1)), Per: "token"}
+	if tokens == 0 {
+		c.Per = "row"
+	}
 	for _, composition := range []nn.Composition{nn.Fused, nn.Eager} {
 		m, err := models.New(config)
 		if err != nil {
@@ -208,34 +213,43 @@ func layerOf(path string) string {
 	return path
 }
 
+// sequence says what was counted for.
+func (c *ActivationCount) sequence() string {
+	if c.Per == "row" {
+		return "a row"
+	}
+	return "a sequence of " + counted(c.Tokens, c.Per)
+}
+
 // lines are the count in tables.
 func (c *ActivationCount) lines() []string {
 	var p prose
 	h := c.Hooks
-	p.title("%s: %s parameters; forward hooks on every module, for a sequence of %s tokens", c.Model, grouped(c.Parameters), grouped(c.Tokens))
-	rows := [][]string{{"module type", "calls", "elements per token", "bytes per token (float32)", "share"}}
+	p.title("%s: %s parameters; forward hooks on every module, for %s", c.Model, grouped(c.Parameters), c.sequence())
+	per := "per " + c.Per
+	rows := [][]string{{"module type", "calls", "elements " + per, "bytes " + per + " (float32)", "share"}}
 	for _, t := range h.ByType {
 		rows = append(rows, []string{t.Type, fmt.Sprint(t.Count), number(t.ElementsPerToken), number(t.BytesPerToken), percent(t.Elements, h.Elements)})
 	}
 	rows = append(rows, []string{"all", "", number(h.ElementsPerToken), number(h.BytesPerToken), ""})
 	p.table(rows)
-	p.say("  One-tensor outputs alone: %s elements per token.", number(h.TensorElementsPerToken))
+	p.say("  One-tensor outputs alone: %s elements %s.", number(h.TensorElementsPerToken), per)
 	for _, s := range c.Saved {
 		p.title("Saved for backward, %s (what a hook cannot see)", s.Composition)
-		rows = [][]string{{"module type", "tensors", "elements per token", "bytes per token", "share of bytes"}}
+		rows = [][]string{{"module type", "tensors", "elements " + per, "bytes " + per, "share of bytes"}}
 		for _, t := range s.ByType {
 			rows = append(rows, []string{t.Type, fmt.Sprint(t.Count), number(t.ElementsPerToken), number(t.BytesPerToken),
 				fmt.Sprintf("%.1f %%", 100*t.BytesPerToken/s.BytesPerToken)})
 		}
 		rows = append(rows, []string{"all", "", number(s.ElementsPerToken), number(s.BytesPerToken), ""})
 		p.table(rows)
-		p.say("  That is %.1f %% of what the hooks count. %s", 100*float64(s.Bytes)/float64(h.Elements*elementBytes), layersLine(s.ByLayer))
+		p.say("  That is %.1f %% of what the hooks count. %s", 100*float64(s.Bytes)/float64(h.Elements*elementBytes), layersLine(s.ByLayer, per))
 	}
 	return p.lines
 }
 
 // layersLine sums layers up that are alike.
-func layersLine(layers []TypeElements) string {
+func layersLine(layers []TypeElements, per string) string {
 	var parts []string
 	for i := 0; i < len(layers); {
 		j := i + 1
@@ -249,7 +263,7 @@ func layersLine(layers []TypeElements) string {
 		parts = append(parts, fmt.Sprintf("%s %s", name, number(layers[i].BytesPerToken)))
 		i = j
 	}
-	return "Bytes per token by layer: " + strings.Join(parts, "; ") + "."
+	return "Bytes " + per + " by layer: " + strings.Join(parts, "; ") + "."
 }
 
 // number is a count with commas, with a decimal if it is not whole.

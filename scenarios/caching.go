@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -160,16 +160,18 @@ func runCaching(ctx context.Context, o Options) (*Outcome, error) {
 		return out, err
 	}
 	c := checker{out, o.basis(), ""}
+	o.look(results)
 	cachingChecks(c, results, cached, emptied, set)
 	if results.Settings, err = o.fragmentation(ctx, out, set); err != nil {
 		return out, err
 	}
-	fragmentationChecks(c, results.Settings)
+	o.look(results.Settings)
+	fragmentationChecks(c, results.Settings, requestedAtEnd(cached))
 	out.Explanation = explainCaching(set, results)
 	return out, nil
 }
 
-// cachingSteps reads each step's allocations off the timeline.
+// cachingSteps is each step's allocations.
 func cachingSteps(r *trained) []CachingStep {
 	steps := r.rec.Steps()
 	list := make([]CachingStep, len(steps))
@@ -177,24 +179,24 @@ func cachingSteps(r *trained) []CachingStep {
 		list[i] = CachingStep{Step: s.Step, Seconds: s.Seconds}
 		if i < len(r.stats) {
 			x := r.stats[i]
+			n := r.counts.steps[i]
+			list[i].Allocations, list[i].NewSegments, list[i].NewBytes = n.allocations, n.segments, n.segmentBytes
 			list[i].Segments, list[i].ReservedBytes, list[i].AllocatedBytes = x.Segments.Current, x.Reserved.Current, x.Allocated.Current
 		}
 	}
-	for e := range r.rec.Events() {
-		for i, s := range steps {
-			if e.Position < s.FirstEvent || e.Position >= s.EndEvent {
-				continue
-			}
-			switch e.Action {
-			case alloc.Alloc:
-				list[i].Allocations++
-			case alloc.SegmentAlloc, alloc.SegmentMap:
-				list[i].NewSegments++
-				list[i].NewBytes += e.Size
-			}
+	return list
+}
+
+// requestedAtEnd is what was asked for and is in use when a training has zeroed
+// its gradients: parameters, the optimizer's state and the library's workspace.
+func requestedAtEnd(r *trained) int64 {
+	var n int64
+	if s := r.last("zero"); s != nil {
+		for _, k := range []instrument.Category{instrument.Parameter, instrument.OptimizerState, instrument.Workspace} {
+			n += s.end.byCategory[k]
 		}
 	}
-	return list
+	return n
 }
 
 // settled is the step from which on every step finds all its blocks in the
@@ -218,12 +220,28 @@ func cachingChecks(c checker, results *CachingResults, cached, emptied *trained,
 			}
 		}
 	}
-	c.that("first step fills the pools", "D2.2", "The first step asks the device for segments", "more than 0 segments",
-		fmt.Sprintf("%d segments", results.Cached[0].NewSegments), results.Cached[0].NewSegments > 0)
+	var most int64
+	for _, s := range results.Cached[1:] {
+		most = max(most, s.NewSegments)
+	}
+	c.that("first step fills the pools", "D2.2", "The first step asks the device for more segments than any later one", fmt.Sprintf("more than %d", most),
+		results.Cached[0].NewSegments, results.Cached[0].NewSegments > most)
+	second := results.Cached[1]
+	c.bytes("reserved grows by new segments", "D2.3", "What the second step finds no cached block for, and nothing else, is added to reserved memory",
+		results.Cached[0].ReservedBytes+second.NewBytes, second.ReservedBytes)
 	c.count("later steps reuse", "D2.2", "From the third step on all blocks come from the cache", "new segments", 0, later)
 	first, last := results.Cached[settled], results.Cached[len(results.Cached)-1]
-	c.bytes("later steps alike", "D2.2", "From the third step on reserved memory stays the same", first.ReservedBytes, last.ReservedBytes)
-	c.count("same allocations", "D2.3", "Later steps hand out as many blocks as each other", "allocations", first.Allocations, last.Allocations)
+	reserved, handed := first.ReservedBytes, first.Allocations
+	for _, s := range results.Cached[settled:] {
+		if s.ReservedBytes != first.ReservedBytes {
+			reserved = s.ReservedBytes
+		}
+		if s.Allocations != first.Allocations {
+			handed = s.Allocations
+		}
+	}
+	c.bytes("later steps alike", "D2.2", "From the third step on reserved memory stays the same", first.ReservedBytes, reserved)
+	c.count("same allocations", "D2.3", "Later steps hand out as many blocks as each other", "allocations", first.Allocations, handed)
 	c.that("emptied cache", "D2.6", "With the cache emptied after each step, each later step asks the device for segments again",
 		"more than 0 in every step", fmt.Sprintf("%d at least", least), least > 0)
 	c.bytes("emptying frees unused memory only", "D2.6", "Emptying changes nothing of what is in use",
@@ -235,7 +253,7 @@ func cachingChecks(c checker, results *CachingResults, cached, emptied *trained,
 	c.count("allocation without", "D2.6", "With the cache emptied each time, it asks each time", "segments", int64(set.Repeats), a.EmptiedSegments)
 	if a.CachedSeconds != nil {
 		c.that("allocation cost", "D2.4", "An allocation from the cache takes less time than one from the device",
-			"less than "+milliseconds(a.EmptiedSeconds), milliseconds(a.CachedSeconds), *a.CachedSeconds < *a.EmptiedSeconds)
+			"less than "+microseconds(a.EmptiedSeconds), microseconds(a.CachedSeconds), *a.CachedSeconds < *a.EmptiedSeconds)
 	}
 }
 
@@ -249,15 +267,19 @@ func explainCaching(set CachingSettings, results *CachingResults) []string {
 			fmt.Sprint(e.NewSegments), size(e.NewBytes), size(e.ReservedBytes), milliseconds(e.Seconds)})
 	}
 	p.table(rows)
-	p.say("  The first step fills the pools; the second still asks for more, since the optimizer's state is now beside the activations;")
-	p.say("  from the third on every one of %s allocations of a step is served from the cache.", grouped(results.Cached[settled].Allocations))
+	p.say("  New segments: %d in the first step, %d in the second, which is the first to have the optimizer's state beside activations,", results.Cached[0].NewSegments, results.Cached[1].NewSegments)
+	later := int64(0)
+	for _, s := range results.Cached[settled:] {
+		later += s.NewSegments
+	}
+	p.say("  and %d in all later ones together, of %s in each.", later, counted(results.Cached[settled].Allocations, "allocation"))
 	a := results.Allocation
 	if a.CachedSeconds != nil {
 		p.say("  Allocating and freeing %s: %s from the cache, %s with the cache emptied each time: %.0f times as long.", size(set.BlockBytes),
 			microseconds(a.CachedSeconds), microseconds(a.EmptiedSeconds), *a.EmptiedSeconds / *a.CachedSeconds)
 	} else {
-		p.say("  Allocating and freeing %s %d times asks the device for %d segment with the cache and for %d with the cache emptied each time.",
-			size(set.BlockBytes), set.Repeats, a.CachedSegments, a.EmptiedSegments)
+		p.say("  Allocating and freeing %s %d times asks the device for %s with the cache and for %s with the cache emptied each time.",
+			size(set.BlockBytes), set.Repeats, counted(a.CachedSegments, "segment"), counted(a.EmptiedSegments, "segment"))
 	}
 	explainFragmentation(&p, set, results.Settings)
 	return p.lines

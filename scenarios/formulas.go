@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -67,12 +66,23 @@ var formulaOptimizers = []string{"adamw", "adam", "sgd", "sgd-momentum", "adafac
 type formulas struct {
 	checker
 	rows []Formula
+	look func(any)
+}
+
+// on is the same table with rows of another basis.
+func (f *formulas) on(basis report.Basis, add func()) {
+	was := f.basis
+	f.basis = basis
+	add()
+	f.basis = was
 }
 
 // row adds a formula that must hold exactly.
 func (f *formulas) row(source, what, formula string, calculated, allocated int64) {
-	f.rows = append(f.rows, Formula{Source: source, What: what, Formula: formula, CalculatedBytes: calculated, AllocatedBytes: allocated, Basis: f.basis})
-	f.bytes(what, source, strings.ToUpper(what[:1])+what[1:]+": "+formula, calculated, allocated)
+	row := Formula{Source: source, What: what, Formula: formula, CalculatedBytes: calculated, AllocatedBytes: allocated, Basis: f.basis}
+	f.look(&row)
+	f.rows = append(f.rows, row)
+	f.bytes(what, source, strings.ToUpper(what[:1])+what[1:]+": "+formula, row.CalculatedBytes, row.AllocatedBytes)
 }
 
 func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
@@ -97,7 +107,7 @@ func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
 		return nil, err
 	}
 	out := &Outcome{Report: &report.Report{Scenario: "formulas", Settings: set}}
-	f := &formulas{checker: checker{out, o.basis(), ""}}
+	f := &formulas{checker: checker{out, o.basis(), ""}, look: o.look}
 	for i, name := range formulaOptimizers {
 		s, err := m.training(name, train.CrossEntropy, set.Batch, 2)
 		if err != nil {
@@ -112,7 +122,8 @@ func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
 		}
 		f.optimizer(name, r)
 	}
-	if err := o.batchRows(ctx, f, m, set); err != nil {
+	f.on(report.Calculated, func() { err = o.batchRows(ctx, f, m, set) })
+	if err != nil {
 		return out, err
 	}
 	if err := o.attentionRows(ctx, f, m, set); err != nil {
@@ -122,6 +133,7 @@ func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
 	if err != nil {
 		return out, err
 	}
+	o.look(precision)
 	f.precision(precision)
 	out.Report.Results = map[string]any{"formulas": f.rows, "precision": precision}
 	out.Explanation = explainFormulas(m, set, f.rows, precision)
@@ -130,21 +142,22 @@ func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
 
 // heads is the number of attention heads of a config.
 func heads(c models.Config) (int, error) {
-	b, err := json.Marshal(c)
-	if err != nil {
-		return 0, err
-	}
-	var v struct {
-		A int `json:"n_head"`
-		B int `json:"num_attention_heads"`
-	}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return 0, err
-	}
-	if n := max(v.A, v.B); n > 0 {
+	if n := configNumber(c, "n_head", "num_attention_heads"); n > 0 {
 		return n, nil
 	}
 	return 0, fmt.Errorf("a model of type %s has no attention heads", c.Type())
+}
+
+// attentionWidth is the elements of a token in what an attention module
+// returns.
+func attentionWidth(r *trained, module string) int64 {
+	for _, call := range r.plan.Calls() {
+		if call.Path == module && len(call.Output.Nodes) > 0 {
+			shape := call.Output.Nodes[0].Shape()
+			return int64(shape[len(shape)-1])
+		}
+	}
+	return 0
 }
 
 // model adds the rows of parameters and gradients.
@@ -212,7 +225,7 @@ func (attentionMap) Forward(_ *nn.Builder, in ...*gorgonia.Node) (nn.Output, err
 
 // attentionRows adds the rows of one layer's attention: the map of the formula,
 // and what the fused kernel keeps in its place.
-func (o Options) attentionRows(_ context.Context, f *formulas, m chosenModel, set FormulasSettings) error {
+func (o Options) attentionRows(ctx context.Context, f *formulas, m chosenModel, set FormulasSettings) error {
 	batch, h, tokens := int64(set.Batch), int64(set.Heads), int64(m.Tokens)
 	var maps [2]int64
 	for i, length := range []int{m.Tokens, max(m.Tokens/2, 1)} {
@@ -231,20 +244,22 @@ func (o Options) attentionRows(_ context.Context, f *formulas, m chosenModel, se
 	if err != nil {
 		return err
 	}
-	r, err := o.onMeta().train(context.Background(), &Outcome{}, job{name: "attention", settings: s, quiet: true})
+	r, err := o.onMeta().train(ctx, &Outcome{}, job{name: "attention", settings: s, quiet: true})
 	if err != nil {
 		return err
 	}
-	row := Formula{Source: "D4.4", What: "attention, fused", Formula: "no map: batch × heads × sequence × P, the log-sum-exp of each row",
-		CalculatedBytes: batch * h * tokens * elementBytes, Basis: report.Calculated}
+	// What attention keeps beside its result, of the first layer that has it.
+	var kept int64
+	layer := ""
 	for _, x := range r.plan.Saved() {
-		if strings.HasPrefix(x.Op, "attention") && x.Bytes == row.CalculatedBytes {
-			row.AllocatedBytes = x.Bytes
-			break
+		if strings.HasPrefix(x.Op, "attention") && (layer == "" || x.Module == layer) && x.Elements != batch*tokens*attentionWidth(r, x.Module) {
+			kept += x.Bytes
+			layer = x.Module
 		}
 	}
-	f.rows = append(f.rows, row)
-	f.bytes(row.What, row.Source, "The fused kernel keeps the log-sum-exp of each row of the map instead of the map", row.CalculatedBytes, row.AllocatedBytes)
+	f.on(report.Calculated, func() {
+		f.row("D4.4", "attention, fused", "no map: batch × heads × sequence × P, the log-sum-exp of each row", batch*h*tokens*elementBytes, kept)
+	})
 	return nil
 }
 
@@ -286,9 +301,9 @@ func (o Options) mapBytes(batch, h, tokens int) (int64, error) {
 func explainFormulas(m chosenModel, set FormulasSettings, rows []Formula, precision []PrecisionRow) []string {
 	var p prose
 	p.title("%s, batch %d, %d tokens: formulas beside the allocator", m.Name, set.Batch, m.Tokens)
-	table := [][]string{{"what", "source", "by the formula", "allocated", "difference"}}
+	table := [][]string{{"what", "source", "by the formula", "allocated", "difference", "which is"}}
 	for _, r := range rows {
-		table = append(table, []string{r.What, r.Source, grouped(r.CalculatedBytes), grouped(r.AllocatedBytes), grouped(r.AllocatedBytes - r.CalculatedBytes)})
+		table = append(table, []string{r.What, r.Source, grouped(r.CalculatedBytes), grouped(r.AllocatedBytes), grouped(r.AllocatedBytes - r.CalculatedBytes), string(r.Basis)})
 	}
 	p.table(table)
 	for _, r := range rows {

@@ -21,7 +21,8 @@ type PrecisionRow struct {
 	PeakBytes       int64  `json:"peak_bytes"`       // allocated
 }
 
-// precisionRows calculates the precisions: PyTorch's, then ours.
+// precisionRows calculates the precisions: PyTorch's, then ours. There are none
+// where a recording did not keep all its events.
 func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) {
 	type kind struct {
 		precision   train.Precision
@@ -43,8 +44,11 @@ func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) 
 		if p.Failed != nil {
 			return nil, fmt.Errorf("precision %s: %w", precision, p.Failed)
 		}
-		all := spans(p.Recorder)
-		forward, optim := spanOf(all, 1, "forward"), spanOf(all, 1, "optim")
+		asked, complete := recordedRequests(p.Recorder)
+		if !complete {
+			return nil, nil
+		}
+		forward, optim := spanOf(asked.spans, 1, "forward"), spanOf(asked.spans, 1, "optim")
 		rows = append(rows, PrecisionRow{Precision: string(precision), Composition: k.composition.String(),
 			ParameterBytes: optim.start.byCategory[instrument.Parameter], GradientBytes: optim.start.byCategory[instrument.Gradient],
 			StateBytes:      optim.start.byCategory[instrument.OptimizerState],
@@ -55,6 +59,11 @@ func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) 
 
 // precision checks what holds of the document's sentence.
 func (f *formulas) precision(rows []PrecisionRow) {
+	if len(rows) == 0 {
+		f.open("precision", "D4.5", "Mixed precision halves what it halves", "a step has more events than a recording keeps")
+		return
+	}
+	f = &formulas{checker: f.calculated()}
 	full := rows[0]
 	for _, r := range rows[1:] {
 		f.run = r.Precision
@@ -83,10 +92,12 @@ func (f *formulas) precision(rows []PrecisionRow) {
 			f.below("activations", "D4.5", "Activations are smaller than float32's", full.ActivationBytes, r.ActivationBytes)
 		}
 	}
-	f.run = ""
 }
 
 func explainPrecision(p *prose, rows []PrecisionRow) {
+	if len(rows) == 0 {
+		return
+	}
 	p.title("Mixed precision, calculated with AdamW for PyTorch's eager mode, then for ours (the document: parameters, gradients, activations half, state FP32)")
 	table := [][]string{{"precision", "parameters", "gradients", "state", "activations", "of fp32's", "peak"}}
 	full := rows[0]
@@ -103,9 +114,21 @@ func explainPrecision(p *prose, rows []PrecisionRow) {
 			percent(r.ActivationBytes, full.ActivationBytes), size(r.PeakBytes)})
 	}
 	p.table(table)
-	p.say("  amp is PyTorch's autocast: it halves what matrix products and attention keep, and nothing else; weights, gradients and state stay")
-	p.say("  float32. bf16 has everything in 16 bits, the state included. Neither is the document's mixture of halved parameters and FP32 state,")
+	p.say("  amp is PyTorch's autocast: matrix products and attention keep 16 bits, norms, residuals and the loss float32; weights, gradients and state")
+	p.say("  stay float32. bf16 has everything in 16 bits, the state included. Neither is the document's mixture of halved parameters and FP32 state,")
 	p.say("  which needs a float32 master copy of the weights: with AdamW N × (2 + 2 + 4 + 8) bytes, as many as the 4 × N × 4 of float32.")
-	p.say("  What shrinks are the activations, and they to more than half: norms, residuals and the loss stay float32. Ours (--precision bf16)")
-	p.say("  stores all of them in bfloat16 over float32 weights, gradients and state: activations alone are halved, compared with our own float32.")
+	p.say("  Ours (--precision bf16) stores all activations in bfloat16 over float32 weights, gradients and state.")
+	full = rows[0]
+	for _, r := range rows {
+		if r.Precision == string(train.FP32) {
+			full = r
+			continue
+		}
+		name := r.Precision
+		if r.Composition == nn.Fused.String() {
+			name = "ours, mixed"
+		}
+		p.say("  %s: activations %s of float32's, parameters %s, state %s, peak %s.", name, percent(r.ActivationBytes, full.ActivationBytes),
+			percent(r.ParameterBytes, full.ParameterBytes), percent(r.StateBytes, full.StateBytes), percent(r.PeakBytes, full.PeakBytes))
+	}
 }

@@ -95,9 +95,20 @@ func runLinear(ctx context.Context, o Options) (*Outcome, error) {
 	}
 	out := &Outcome{Report: &report.Report{Scenario: "linear", Settings: set}}
 	for _, grad := range grads {
-		if err := linearRun(ctx, o, set, grad, out); err != nil {
+		l, err := linearRun(ctx, o, set, grad, out)
+		if err != nil {
 			return out, err
 		}
+		if o.meta() {
+			continue
+		}
+		m := o.onMeta()
+		m.looking = nil
+		want, err := linearRun(ctx, m, set, grad, &Outcome{Report: &report.Report{}})
+		if err != nil {
+			return out, fmt.Errorf("the calculation for comparison: %w", err)
+		}
+		checker{out, o.basis(), l.name()}.asCalculated(want.digest, l.digest)
 	}
 	return out, nil
 }
@@ -116,10 +127,10 @@ func linearRunName(grad bool) string {
 //	for _ in range(3):
 //	    input = randn(rows, in)
 //	    output = model(input)
-func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, out *Outcome) error {
+func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, out *Outcome) (*linearLog, error) {
 	dev, err := o.Open(o.Alloc)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer dev.Close()
 	out.Report.Device = deviceOf(dev.Info())
@@ -131,7 +142,7 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 	spec := device.Spec{DType: device.Float32, Shape: []int{set.Rows, set.In}}
 	y, err := b.Run(b.Input("input", spec))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var options plan.Options
 	if grad {
@@ -139,12 +150,15 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 	}
 	plan, err := plan.Compile(b, y.Nodes, options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	name := linearRunName(grad)
-	l := &linearLog{set: set, grad: grad, rec: rec}
+	l := &linearLog{set: set, grad: grad, rec: rec, asked: followRequests(rec, dev.Allocator())}
+	l.digest.follow(dev.Allocator())
 	record := func() {
 		rec.Stop()
+		l.settle()
+		o.look(l)
 		run := report.NewRun(name, nn.Count(layer), o.basis(), rec)
 		if set.WorkspaceBytes > 0 && o.DeviceKind != "cuda" {
 			run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed,
@@ -152,13 +166,13 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 		}
 		out.Report.Runs = append(out.Report.Runs, run)
 		out.Recordings = append(out.Recordings, Recording{name, rec, dev.Allocator().Segments(), dev.Allocator().Config()})
-		out.Report.Checks = append(out.Report.Checks, l.checks(o.basis())...)
+		l.checks(checker{out: out, basis: o.basis()})
 		out.Explanation = append(out.Explanation, l.explain()...)
 	}
 	l.mark("start")
 	if err := s.Measure("model", func() error { return s.Materialize(layer, device.Float32) }); err != nil {
 		record()
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	l.mark("model")
 	var x *session.Value
@@ -166,7 +180,7 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 	for i := range set.Passes {
 		if err := ctx.Err(); err != nil {
 			record()
-			return err
+			return nil, err
 		}
 		o.progress("%s: pass %d of %d", name, i+1, set.Passes)
 		rec.Step(i)
@@ -198,7 +212,7 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 		}
 		if err != nil {
 			record()
-			return fmt.Errorf("%s, pass %d: %w", name, i, err)
+			return nil, fmt.Errorf("%s, pass %d: %w", name, i, err)
 		}
 		l.mark(fmt.Sprintf("out%d", i))
 	}
@@ -211,5 +225,5 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 	})
 	l.mark("end")
 	record()
-	return err
+	return l, err
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/instrument/report"
 )
 
 // linearLog keeps the marks of a run for its checks and its explanation.
@@ -12,19 +11,43 @@ type linearLog struct {
 	set   LinearSettings
 	grad  bool
 	rec   *instrument.Recorder
-	marks []instrument.Mark
+	asked *requests
+	marks []linearMark
+	// peak is the greatest number of bytes asked for at one time, of the phases
+	// of passes, and peakIn says in which.
+	peak   int64
+	peakIn span
+	digest digest
 }
 
-func (l *linearLog) mark(name string) { l.marks = append(l.marks, l.rec.Mark(name)) }
+// linearMark is a mark with what was asked for then.
+type linearMark struct {
+	instrument.Mark
+	requested
+}
 
-// at is the mark of a name; ok is false when the run did not get there.
-func (l *linearLog) at(name string) (m instrument.Mark, ok bool) {
-	for _, m := range l.marks {
-		if m.Name == name {
-			return m, true
+func (l *linearLog) mark(name string) {
+	l.marks = append(l.marks, linearMark{l.rec.Mark(name), l.asked.now})
+}
+
+// settle reads the peak off the phases that have ended.
+func (l *linearLog) settle() {
+	l.asked.settle()
+	for _, s := range l.asked.spans {
+		if s.peak.total > l.peak {
+			l.peak, l.peakIn = s.peak.total, s
 		}
 	}
-	return m, false
+}
+
+// at is the mark of a name; nil when the run did not get there.
+func (l *linearLog) at(name string) *linearMark {
+	for i := range l.marks {
+		if l.marks[i].Name == name {
+			return &l.marks[i]
+		}
+	}
+	return nil
 }
 
 // Sizes in bytes as the document computes them: elements × 4.
@@ -34,110 +57,76 @@ func (l *linearLog) parameterBytes() int64 {
 func (l *linearLog) inputBytes() int64  { return 4 * int64(l.set.Rows) * int64(l.set.In) }
 func (l *linearLog) outputBytes() int64 { return 4 * int64(l.set.Rows) * int64(l.set.Out) }
 
-// roundingBytes is the most by which the allocator's blocks exceed n tensors'
-// sizes: a block is rounded up to 512 bytes, and a remainder of up to 1 MiB is
-// not split off.
-func roundingBytes(n int64) int64 { return n * (1<<20 + 512) }
-
-// about checks that blocks for n tensors of expected bytes in all were observed.
-func (l *linearLog) about(name, source, claim string, expected, observed, n int64, basis report.Basis) report.Check {
-	return report.Check{
-		Name: l.name() + " " + name, Source: source, Unit: "bytes", Basis: basis,
-		Claim:    claim + fmt.Sprintf(" (blocks may exceed it by up to %d bytes of rounding)", roundingBytes(n)),
-		Expected: expected, Observed: observed,
-		Holds: observed >= expected && observed <= expected+roundingBytes(n),
-	}
-}
-
 func (l *linearLog) name() string { return linearRunName(l.grad) }
 
-func (l *linearLog) checks(basis report.Basis) []report.Check {
-	var checks []report.Check
-	missing := func(name, source, claim string) {
-		checks = append(checks, report.Check{Name: l.name() + " " + name, Source: source, Claim: claim, Basis: basis})
-	}
-	model, okModel := l.at("model")
-	in0, okIn := l.at("in0")
-	out0, okOut := l.at("out0")
-	in1, okIn1 := l.at("in1")
-	out1, okOut1 := l.at("out1")
-	end, okEnd := l.at("end")
-
-	const parametersClaim = "Parameters take elements × 4 bytes"
-	if okModel {
-		checks = append(checks, l.about("parameters", "D1.3", parametersClaim,
-			l.parameterBytes(), model.ByCategory[instrument.Parameter], 2, basis))
-	} else {
-		missing("parameters", "D1.3", parametersClaim)
-	}
-	const inputClaim = "An input takes rows × in × 4 bytes"
-	if okIn {
-		checks = append(checks, l.about("input", "D1.3", inputClaim,
-			l.inputBytes(), in0.ByCategory[instrument.Input], 1, basis))
-	} else {
-		missing("input", "D1.3", inputClaim)
-	}
-	const outputClaim = "An output takes rows × out × 4 bytes"
-	if okOut {
-		checks = append(checks, l.about("output", "D1.3", outputClaim,
-			l.outputBytes(), out0.ByCategory[instrument.Activation], 1, basis))
-	} else {
-		missing("output", "D1.3", outputClaim)
-	}
-	const stayClaim = "Parameters stay for the whole run: their bytes are the same at every mark between model and end"
-	if okEnd {
-		same := model.ByCategory[instrument.Parameter]
-		for _, m := range l.marks {
-			if m.Name != "start" && m.Name != "end" && m.ByCategory[instrument.Parameter] != same {
-				same = m.ByCategory[instrument.Parameter]
-				break
-			}
-		}
-		checks = append(checks, report.Check{Name: l.name() + " parameters stay", Source: "D1.3", Claim: stayClaim, Unit: "bytes",
-			Basis: basis, Expected: model.ByCategory[instrument.Parameter], Observed: same,
-			Holds: same == model.ByCategory[instrument.Parameter]})
-	} else {
-		missing("parameters stay", "D1.3", stayClaim)
-	}
-
-	// What is alive when the second input has taken the first one's name.
-	alive := int64(1)
-	claim := "Without gradients the first input goes as soon as its variable refers to the second: one input is alive"
+// inputsKept is how many inputs are alive when the second has taken the first
+// one's name.
+func (l *linearLog) inputsKept() int64 {
 	if l.grad {
-		alive = 2
-		claim = "The first input outlives its variable, because forward saved it for backward: two inputs are alive"
+		return 2
 	}
-	if okIn1 {
-		checks = append(checks, l.about("first input", "D1.4", claim, alive*l.inputBytes(), in1.ByCategory[instrument.Input], alive, basis))
-	} else {
-		missing("first input", "D1.4", claim)
-	}
-	const replacedClaim = "After the second forward only the second input and the second output are alive"
-	if okOut1 {
-		got := out1.ByCategory[instrument.Input] + out1.ByCategory[instrument.Activation]
-		checks = append(checks, l.about("replaced", "D1.4", replacedClaim, l.inputBytes()+l.outputBytes(), got, 2, basis))
-	} else {
-		missing("replaced", "D1.4", replacedClaim)
-	}
-	peakClaim := fmt.Sprintf("The peak is in a forward pass after the first: parameters + %d input(s) + 2 outputs + workspace", alive)
-	if okEnd {
-		expected := l.parameterBytes() + alive*l.inputBytes() + 2*l.outputBytes() + l.set.WorkspaceBytes
-		c := l.about("peak", "D1.4", peakClaim, expected, l.rec.Peak().AllocatedBytes, 4+alive, basis)
-		c.Holds = c.Holds && l.rec.Peak().Phase == "forward" && l.rec.Peak().Step > 0
-		checks = append(checks, c)
-	} else {
-		missing("peak", "D1.4", peakClaim)
-	}
-	const endClaim = "At the end everything goes, but for the library's workspace"
-	if okEnd {
-		checks = append(checks, report.Check{Name: l.name() + " end", Source: "D1.4", Claim: endClaim, Unit: "bytes", Basis: basis,
-			Expected: workspaceBlocks(l.set.WorkspaceBytes), Observed: end.AllocatedBytes,
-			Holds: end.AllocatedBytes >= l.set.WorkspaceBytes && end.AllocatedBytes <= l.set.WorkspaceBytes+roundingBytes(1)})
-	} else {
-		missing("end", "D1.4", endClaim)
-	}
-	return checks
+	return 1
 }
 
-// workspaceBlocks is the workspace's bytes after rounding to blocks.
-func workspaceBlocks(bytes int64) int64 { return (bytes + 511) / 512 * 512 }
+// checks compares the marks with what the document says. All bytes are those
+// asked for, before the allocator's rounding, and so exact.
+func (l *linearLog) checks(c checker) {
+	c.run = l.name()
+	of := func(k ...instrument.Category) func(*linearMark) int64 {
+		return func(m *linearMark) (n int64) {
+			for _, k := range k {
+				n += m.requested.byCategory[k]
+			}
+			return n
+		}
+	}
+	first := "Without gradients the first input goes as soon as its variable refers to the second: one input is alive"
+	if l.grad {
+		first = "The first input outlives its variable, because forward saved it for backward: two inputs are alive"
+	}
+	for _, k := range []struct {
+		name, source, claim string
+		mark                string // the last that it looks at
+		expected            int64
+		observed            func(*linearMark) int64
+	}{
+		{"parameters", "D1.3", "Parameters take elements × 4 bytes", "model", l.parameterBytes(), of(instrument.Parameter)},
+		{"input", "D1.3", "An input takes rows × in × 4 bytes", "in0", l.inputBytes(), of(instrument.Input)},
+		{"output", "D1.3", "An output takes rows × out × 4 bytes", "out0", l.outputBytes(), of(instrument.Activation)},
+		{"parameters stay", "D1.3", "Parameters stay for the whole run: their bytes are the same at every mark between model and end", "end",
+			l.parameterBytes(), func(*linearMark) int64 { return l.changedParameters() }},
+		{"first input", "D1.4", first, "in1", l.inputsKept() * l.inputBytes(), of(instrument.Input)},
+		{"replaced", "D1.4", "After the second forward only the second input and the second output are alive", "out1",
+			l.inputBytes() + l.outputBytes(), of(instrument.Input, instrument.Activation)},
+		{"end", "D1.4", "At the end everything goes, but for the library's workspace", "end",
+			l.set.WorkspaceBytes, func(m *linearMark) int64 { return m.total }},
+		{"peak", "D1.4", fmt.Sprintf("The peak, as asked for, is parameters + %d input(s) + 2 outputs + workspace", l.inputsKept()), "end",
+			l.parameterBytes() + l.inputsKept()*l.inputBytes() + 2*l.outputBytes() + l.set.WorkspaceBytes,
+			func(*linearMark) int64 { return l.peak }},
+	} {
+		if m := l.at(k.mark); m != nil {
+			c.bytes(k.name, k.source, k.claim+" (as asked for, before rounding)", k.expected, k.observed(m))
+		} else {
+			c.open(k.name, k.source, k.claim, "the run ended before its mark "+k.mark)
+		}
+	}
+	const where = "The peak is in a forward pass after the first, when the new output is there beside the one before"
+	if l.at("end") == nil {
+		c.open("peak in", "D1.4", where, "the run ended before its mark end")
+		return
+	}
+	c.that("peak in", "D1.4", where, "forward of a step after 0", fmt.Sprintf("%s of step %d", l.peakIn.Name, l.peakIn.Step),
+		l.peakIn.Name == "forward" && l.peakIn.Step > 0)
+}
+
+// changedParameters is the parameters' bytes at the first mark between model
+// and end that has others than the mark model, or else those of model.
+func (l *linearLog) changedParameters() int64 {
+	same := l.at("model").requested.byCategory[instrument.Parameter]
+	for _, m := range l.marks {
+		if n := m.requested.byCategory[instrument.Parameter]; m.Name != "start" && m.Name != "end" && n != same {
+			return n
+		}
+	}
+	return same
+}

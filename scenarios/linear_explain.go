@@ -27,7 +27,7 @@ func (l *linearLog) explain() []string {
 // why explains the change from the mark before i.
 func (l *linearLog) why(i int) string {
 	m, before := l.marks[i], l.marks[i-1]
-	change := func(c instrument.Category) int64 { return m.ByCategory[c] - before.ByCategory[c] }
+	change := func(c instrument.Category) int64 { return m.requested.byCategory[c] - before.requested.byCategory[c] }
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	var pass int
@@ -45,7 +45,7 @@ func (l *linearLog) why(i int) string {
 		switch {
 		case pass == 0:
 			add("input %d × %d: %s", l.set.Rows, l.set.In, report.Bytes(change(instrument.Input), false))
-		case l.grad:
+		case change(instrument.Input) > 0:
 			add("a new input; the one before has lost its variable but stays, because the forward pass saved it for backward")
 		default:
 			add("a new input takes the variable of the one before, which goes: nothing else refers to it")
@@ -56,7 +56,7 @@ func (l *linearLog) why(i int) string {
 				report.Bytes(change(instrument.Activation), false), report.Bytes(w, false))
 		} else if pass == 0 {
 			add("output %d × %d: %s", l.set.Rows, l.set.Out, report.Bytes(change(instrument.Activation), false))
-		} else if l.grad {
+		} else if change(instrument.Input) < 0 {
 			add("the new output takes the variable of the one before; that output goes, and with it the saved input")
 		} else {
 			add("the new output takes the variable of the one before, which goes")
@@ -66,7 +66,7 @@ func (l *linearLog) why(i int) string {
 		}
 	case "end":
 		add("result, input and parameters are released")
-		if w := m.ByCategory[instrument.Workspace]; w > 0 {
+		if w := m.requested.byCategory[instrument.Workspace]; w > 0 {
 			add("the workspace stays: %s", report.Bytes(w, false))
 		}
 	}

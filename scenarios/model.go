@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -35,11 +36,13 @@ func modelFlags(preset string, tokens, smallTokens int) []Flag {
 
 // chosenModel is a model and what a row of its batches is.
 type chosenModel struct {
-	Name    string
-	Config  models.Config
-	Tokens  int // 0 for dense nets
-	Context int
-	Mixed   bool
+	Name     string
+	Config   models.Config
+	Tokens   int // 0 for dense nets, which have
+	Features int // instead
+	Layers   int // of the config; 0 where it has no such number
+	Context  int
+	Mixed    bool
 }
 
 // model is the model that modelFlags choose.
@@ -70,6 +73,7 @@ func (v Values) model() (chosenModel, error) {
 		return m, err
 	}
 	m.Context = context
+	m.Features, m.Layers = features, layersOf(m.Config)
 	if features > 0 {
 		if v.Given("seq") {
 			return m, errors.New("--seq: a dense net takes no sequences")
@@ -106,3 +110,23 @@ func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps in
 func optimizerFlag() Flag {
 	return Flag{Name: "optimizer", Default: "adamw", Usage: strings.Join(optim.Names(), ", ")}
 }
+
+// configNumber is the greatest of a config's numbers of the given names, 0
+// where it has none of them.
+func configNumber(c models.Config, names ...string) int {
+	var values map[string]any
+	b, err := json.Marshal(c)
+	if err != nil || json.Unmarshal(b, &values) != nil {
+		return 0
+	}
+	most := 0
+	for _, name := range names {
+		if n, ok := values[name].(float64); ok {
+			most = max(most, int(n))
+		}
+	}
+	return most
+}
+
+// layersOf is a config's number of layers.
+func layersOf(c models.Config) int { return configNumber(c, "n_layer", "num_hidden_layers") }

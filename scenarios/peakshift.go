@@ -98,8 +98,9 @@ func runPeakShift(ctx context.Context, o Options) (*Outcome, error) {
 		peakShiftChecks(checker{out, o.basis(), r.name}, r)
 		peakShiftStory(&p, r)
 	}
+	peakMoves(checker{out, o.basis(), ""}, set, runs)
 	peakShiftMove(&p, runs)
-	if err := comparePyTorch(checker{out, o.basis(), ""}, &p, results, set, runs); err != nil {
+	if err := comparePyTorch(o, checker{out, o.basis(), ""}, &p, results, set, runs); err != nil {
 		return out, err
 	}
 	if set.Table > 0 {

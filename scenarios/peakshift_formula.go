@@ -110,7 +110,7 @@ func (o Options) formulaRow(ctx context.Context, j job) (FormulaRow, error) {
 }
 
 func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) {
-	rows := [][]string{{"batch", "hooks", "kept", "gradients + temp.", "formula", "with kept", "allocated", "in", "off by"}}
+	rows := [][]string{{"batch", "hooks", "kept", "gradients + temp.", "formula", "with kept", "allocated", "in", "the formula is"}}
 	var worst FormulaRow
 	for _, r := range results.Formula {
 		if math.Abs(float64(r.PeakBytes-r.FormulaBytes)) > math.Abs(float64(worst.PeakBytes-worst.FormulaBytes)) {
@@ -124,7 +124,7 @@ func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) 
 			continue
 		}
 		rows = append(rows, []string{fmt.Sprint(r.Batch), size(r.HookBytes), size(r.KeptBytes), size(r.GradientBytes + r.TemporaryBytes),
-			size(r.FormulaBytes), size(r.KeptFormulaBytes), size(r.PeakBytes), r.PeakPhase, percent(r.PeakBytes-r.FormulaBytes, r.FormulaBytes)})
+			size(r.FormulaBytes), size(r.KeptFormulaBytes), size(r.PeakBytes), r.PeakPhase, tooHigh(r.FormulaBytes-r.PeakBytes, r.PeakBytes)})
 	}
 	p.title("The formula, parameters + optimizer state + max(gradients + optimizer temporaries, activations), at batch 1 to %d", set.Table)
 	p.say("  Activations are what hooks count, as in the tutorial; \"with kept\" takes what is kept for backward instead.")
@@ -139,12 +139,25 @@ func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) 
 	p.say("  Activations are the larger side of the formula %s; the peak lies in forward or backward %s.",
 		crossing(results.PredictedCrossing), crossing(results.Crossing))
 	if worst.Batch > 0 {
-		p.say("  The formula is off most at batch %d, by %s. It lacks two things. Hooks count outputs, of which backward needs some and",
-			worst.Batch, exact(worst.PeakBytes-worst.FormulaBytes))
+		p.say("  The formula is off most at batch %d: %s, %s. Hooks count outputs, of which backward needs some and", worst.Batch,
+			exact(abs(worst.PeakBytes-worst.FormulaBytes)), tooHigh(worst.FormulaBytes-worst.PeakBytes, worst.PeakBytes))
 		p.say("  not others: %s are kept of %s. And the true peak can lie in backward, where activations, gradients and temporaries", size(worst.KeptBytes), size(worst.HookBytes))
 		p.say("  overlap: at its peak there are %s of gradients and %s of temporaries (the logits' gradient among them).",
 			size(worst.BackwardGradientBytes), size(worst.BackwardTemporaryBytes))
 	}
+}
+
+// tooHigh says by how much of what was allocated a formula is too high or too
+// low.
+func tooHigh(off, allocated int64) string {
+	share := percent(abs(off), allocated)
+	switch {
+	case share == "0.0 %":
+		return "right"
+	case off > 0:
+		return share + " too high"
+	}
+	return share + " too low"
 }
 
 // elementBytes is the size of a float32.

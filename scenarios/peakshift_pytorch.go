@@ -36,7 +36,7 @@ type PyTorchComparison struct {
 const pytorchTolerance = 0.005
 
 // comparePyTorch compares the trainings that PyTorch's figures are of.
-func comparePyTorch(c checker, p *prose, results *PeakShiftResults, set PeakShiftSettings, runs []*trained) error {
+func comparePyTorch(o Options, c checker, p *prose, results *PeakShiftResults, set PeakShiftSettings, runs []*trained) error {
 	if set.model.Mixed || set.Preset != pytorchQwenPreset || set.model.Tokens != pytorchQwenTokens || set.Optimizer != pytorchQwenOptimizer {
 		return nil
 	}
@@ -45,7 +45,7 @@ func comparePyTorch(c checker, p *prose, results *PeakShiftResults, set PeakShif
 			if t.batch != r.settings.Batch {
 				continue
 			}
-			if err := compareRun(c, p, results, t, r); err != nil {
+			if err := compareRun(o, c, p, results, t, r); err != nil {
 				return err
 			}
 		}
@@ -84,7 +84,7 @@ func peakOf(r *trained, step int) instrument.Usage {
 	return most
 }
 
-func compareRun(c checker, p *prose, results *PeakShiftResults, t pytorchRun, r *trained) error {
+func compareRun(o Options, c checker, p *prose, results *PeakShiftResults, t pytorchRun, r *trained) error {
 	last := len(r.steps) - 1
 	forward, optim := r.last("forward"), r.last("optim")
 	theirs, phase := t.peak()
@@ -101,10 +101,11 @@ func compareRun(c checker, p *prose, results *PeakShiftResults, t pytorchRun, r 
 		return err
 	}
 	x.EagerPeakBytes, x.Eager, x.Ours = eager.AllocatedBytes, eager.ByCategory, peakOf(r, last).ByCategory
+	o.look(&x)
 	results.PyTorch = append(results.PyTorch, x)
 
 	c.run = r.name
-	c.near("eager mode calculated", "", "PyTorch's peak as calculated from its sequence of operations is the measured one within 0.5 %",
+	c.calculated().near("eager mode calculated", "", "PyTorch's peak as calculated from its sequence of operations is the measured one within 0.5 %",
 		x.PeakBytes, x.EagerPeakBytes, pytorchTolerance)
 	c.below("below PyTorch", "", "The peak is below PyTorch's eager mode ("+pytorchSource+", workspaces left out)", x.PeakBytes, x.OurPeakBytes)
 	c.near("optimizer step as PyTorch's", "", "The optimizer step's peak is PyTorch's within 0.5 % ("+pytorchSource+", workspaces left out)",
@@ -112,17 +113,17 @@ func compareRun(c checker, p *prose, results *PeakShiftResults, t pytorchRun, r 
 	c.that("peak in PyTorch's phase", "", "The peak lies in the phase in which PyTorch has it", phase, x.OurPeakPhase, phase == x.OurPeakPhase)
 
 	p.title("%s beside PyTorch's eager mode (%s; its %s of workspaces left out)", r.name, pytorchSource, size(t.base))
-	rows := [][]string{{"phase", "PyTorch: peak", "at its end", "here: peak", "at its end", "peak less"}}
+	rows := [][]string{{"phase", "PyTorch: peak", "at its end", "here: peak", "at its end", "PyTorch − here"}}
 	for _, name := range []string{"forward", "backward", "optim", "zero"} {
 		s, q := r.last(name), t.phases[name]
 		rows = append(rows, []string{name, size(q.peak - t.base), size(q.end - t.base), size(s.Peak.AllocatedBytes - workspace),
 			size(s.End.AllocatedBytes - workspace), size(q.peak - t.base - s.Peak.AllocatedBytes + workspace)})
 	}
 	p.table(rows)
-	p.say("  Our peak is %s below PyTorch's (%.1f %%).", exact(x.SavedBytes), 100*float64(x.SavedBytes)/float64(x.PeakBytes))
-	p.say("  By category, PyTorch's as calculated from its operations (%s in all, %+.3f %% of the measured peak) beside ours:",
-		size(x.EagerPeakBytes), 100*(float64(x.EagerPeakBytes)/float64(x.PeakBytes)-1))
-	rows = [][]string{{"at the peak", "PyTorch's eager mode", "here", "less"}}
+	p.say("  Our peak is %s than PyTorch's (%s of it).", less(-x.SavedBytes, exact), percent(x.PeakBytes-x.SavedBytes, x.PeakBytes))
+	p.say("  By category, PyTorch's as calculated from its operations (%s in all, %s than measured) beside ours:",
+		size(x.EagerPeakBytes), less(x.EagerPeakBytes-x.PeakBytes, size))
+	rows = [][]string{{"at the peak", "PyTorch's eager mode", "here", "PyTorch − here"}}
 	for _, k := range instrument.Categories() {
 		if k == instrument.Workspace || x.Eager[k] == 0 && x.Ours[k] == 0 {
 			continue
@@ -130,8 +131,8 @@ func compareRun(c checker, p *prose, results *PeakShiftResults, t pytorchRun, r 
 		rows = append(rows, []string{plain(k), grouped(x.Eager[k]), grouped(x.Ours[k]), grouped(x.Eager[k] - x.Ours[k])})
 	}
 	p.table(rows)
-	p.say("  From forward to backward PyTorch keeps %s, the fused kernels here %s: %s less.",
-		exact(x.KeptBytes), exact(x.OurKeptBytes), exact(x.SavedActivations))
+	p.say("  From forward to backward PyTorch keeps %s, the fused kernels here %s: %s.",
+		exact(x.KeptBytes), exact(x.OurKeptBytes), less(-x.SavedActivations, exact))
 	if !isActivation(phase) {
 		p.say("  That does not lower this peak: in the optimizer step no activation is left, and both hold the same tensors.")
 	}

@@ -46,6 +46,37 @@ func size(n int64) string { return report.Bytes(n, false) }
 // exact is bytes in a fitting unit and exactly.
 func exact(n int64) string { return report.Bytes(n, true) }
 
+// changed says by how much something changes: "lowers the peak by …".
+func changed(what string, change int64) string {
+	switch {
+	case change < 0:
+		return "lowers " + what + " by " + exact(-change)
+	case change > 0:
+		return "raises " + what + " by " + exact(change)
+	}
+	return "leaves " + what + " as it is"
+}
+
+// less says how a number of bytes is beside another: "… less", "… more" or
+// "as much".
+func less(change int64, show func(int64) string) string {
+	switch {
+	case change < 0:
+		return show(-change) + " less"
+	case change > 0:
+		return show(change) + " more"
+	}
+	return "as much"
+}
+
+// counted is a number of things: "1 token", "2 tokens".
+func counted(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return grouped(n) + " " + one + "s"
+}
+
 // grouped is a whole number with commas between groups of three digits.
 func grouped(n int64) string {
 	if n < 0 {

@@ -50,6 +50,10 @@ type Options struct {
 	Values Values
 	// Progress gets a line for each thing that begins; nil for silence.
 	Progress func(format string, args ...any)
+
+	// looking, unless nil, gets what was measured before checks look at it.
+	// Tests change it there, to see checks fail.
+	looking func(measured any)
 }
 
 // Outcome is what a scenario found.
@@ -120,6 +124,13 @@ func (o *Outcome) WriteExplanation(w io.Writer) error {
 func (o Options) progress(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(format, args...)
+	}
+}
+
+// look is called with what was measured before checks look at it.
+func (o Options) look(measured any) {
+	if o.looking != nil {
+		o.looking(measured)
 	}
 }
 

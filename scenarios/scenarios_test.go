@@ -30,7 +30,7 @@ func mustHold(t *testing.T, kind, scenario string, given ...string) *Outcome {
 		t.Errorf("%s on %s checks nothing", scenario, kind)
 	}
 	for _, c := range out.Report.Checks {
-		if !c.Holds {
+		if c.Fails() {
 			t.Errorf("%s on %s: %s: %s: expected %v, observed %v", scenario, kind, c.Name, c.Claim, c.Expected, c.Observed)
 		}
 	}
@@ -305,7 +305,11 @@ func TestSpans(t *testing.T) {
 		a.Free(between)
 		return nil
 	})
-	all := spans(rec)
+	q, complete := recordedRequests(rec)
+	if !complete {
+		t.Fatal("events were dropped")
+	}
+	all := q.spans
 	if len(all) != 3 {
 		t.Fatalf("%d phases", len(all))
 	}
@@ -321,5 +325,54 @@ func TestSpans(t *testing.T) {
 	}
 	if got := a.Stats().Requested.Current; got != two.end.total {
 		t.Errorf("the allocator counts %d requested bytes", got)
+	}
+}
+
+// TestWords has text say what was measured.
+func TestWords(t *testing.T) {
+	text := func(kind, scenario string, given ...string) string {
+		return strings.Join(mustHold(t, kind, scenario, given...).Explanation, "\n")
+	}
+	for name, c := range map[string]struct{ text, want, not string }{
+		"formula too high": {text("meta", "peak-shift", "table", "16"), "too high", "by -"},
+		"second step":      {text("cpu", "caching"), "0 in the second", "still asks for more"},
+		"layers":           {text("meta", "checkpointing", "preset", "gpt2", "batches", "4"), "gpt2 (12 layers)", "28 layers"},
+		"a row":            {text("meta", "activations", "preset", "mlp-digits"), "for a row", "token"},
+	} {
+		if !strings.Contains(c.text, c.want) || strings.Contains(c.text, c.not) {
+			t.Errorf("%s: want %q and no %q in\n%s", name, c.want, c.not, c.text)
+		}
+	}
+}
+
+// TestOrigins has numbers of another device's calculation be called so.
+func TestOrigins(t *testing.T) {
+	out := mustHold(t, "cpu", "formulas")
+	for _, c := range out.Report.Checks {
+		want := report.Observed
+		for _, calculated := range []string{"amp ", "bf16 ", "mixed ", "input batch", "embedded", "attention, fused"} {
+			if strings.HasPrefix(c.Name, calculated) {
+				want = report.Calculated
+			}
+		}
+		if c.Basis != want {
+			t.Errorf("%s is %s, want %s", c.Name, c.Basis, want)
+		}
+	}
+}
+
+// TestPeakMoves asks whether the peak moved.
+func TestPeakMoves(t *testing.T) {
+	s := peakShiftScenario()
+	for batches, verdict := range map[string]string{"16,2": "PASS", "4,2": "FAIL", "2": "OPEN"} {
+		out, err := s.Run(context.Background(), on(t, "meta", "peak-shift", "batches", batches, "table", "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range out.Report.Checks {
+			if c.Name == "peak moves" && c.Verdict() != verdict {
+				t.Errorf("batches %s: %s, want %s", batches, c.Verdict(), verdict)
+			}
+		}
 	}
 }

@@ -20,8 +20,10 @@ type scenarioSummary struct {
 	Folder   string   `json:"folder"`
 	Checks   int      `json:"checks"`
 	Failed   []string `json:"failed"`
-	Seconds  float64  `json:"seconds"`
-	Error    string   `json:"error,omitempty"`
+	// NotJudged are the checks that neither hold nor fail.
+	NotJudged []string `json:"not_judged"`
+	Seconds   float64  `json:"seconds"`
+	Error     string   `json:"error,omitempty"`
 }
 
 // runAll runs every scenario, in mixed precision every one that is done in it,
@@ -82,7 +84,7 @@ func runAll(c *cli.Context) error {
 }
 
 func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scenarioSummary, error) {
-	x := scenarioSummary{Scenario: s.Name, Failed: []string{}}
+	x := scenarioSummary{Scenario: s.Name, Failed: []string{}, NotJudged: []string{}}
 	began := time.Now()
 	values, err := s.Resolve(dev.kind, nil)
 	if err != nil {
@@ -102,8 +104,11 @@ func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scena
 		err = errors.Join(err, saveErr)
 		x.Checks = len(o.Report.Checks)
 		for _, k := range o.Report.Checks {
-			if !k.Holds {
+			switch {
+			case k.Fails():
 				x.Failed = append(x.Failed, k.Name)
+			case k.NotJudged != "":
+				x.NotJudged = append(x.NotJudged, k.Name)
 			}
 		}
 	}
@@ -120,8 +125,11 @@ func (x scenarioSummary) line() string {
 	if x.Error != "" {
 		return fmt.Sprintf("%-14s ERROR %s", x.Scenario, x.Error)
 	}
-	s := fmt.Sprintf("%-14s %s  %3d of %3d checks hold  %6.2f s  %s", x.Scenario, verdict, x.Checks-len(x.Failed), x.Checks,
+	s := fmt.Sprintf("%-14s %s  %3d of %3d checks hold  %6.2f s  %s", x.Scenario, verdict, x.Checks-len(x.Failed)-len(x.NotJudged), x.Checks,
 		x.Seconds, x.Folder)
+	if len(x.NotJudged) > 0 {
+		s += "  not judged: " + joinNames(x.NotJudged)
+	}
 	if len(x.Failed) > 0 {
 		s += "  not: " + joinNames(x.Failed)
 	}

@@ -214,7 +214,7 @@ func saveDrawing(dir string, force bool, d scenarios.Drawing) ([]string, error) 
 func failed(r *report.Report) string {
 	var names []string
 	for _, c := range r.Checks {
-		if !c.Holds {
+		if c.Fails() {
 			names = append(names, c.Name)
 		}
 	}

@@ -73,7 +73,8 @@ type Change struct {
 	ABytes     *int64 `json:"a_bytes"`
 	BBytes     *int64 `json:"b_bytes"`
 	DeltaBytes *int64 `json:"delta_bytes"` // B less A; nil unless both are there
-	// Percent is the change in percent of A, nil also when A is 0.
+	// Percent is the change in percent of A, nil also when A is nothing beside B:
+	// 0, or less than a thousandth of it.
 	Percent *float64 `json:"percent"`
 }
 
@@ -110,8 +111,12 @@ type MarkChange struct {
 // CheckCompared is the outcome of a check in both reports, matched by name.
 type CheckCompared struct {
 	Name string `json:"name"`
-	A    *bool  `json:"a_holds"`
-	B    *bool  `json:"b_holds"`
+	// A and B are nil where a report lacks the check or did not judge it; the
+	// reasons for the latter follow.
+	A          *bool  `json:"a_holds"`
+	B          *bool  `json:"b_holds"`
+	ANotJudged string `json:"a_not_judged,omitempty"`
+	BNotJudged string `json:"b_not_judged,omitempty"`
 	// AObserved and BObserved are what the checks found.
 	AObserved any    `json:"a_observed"`
 	BObserved any    `json:"b_observed"`
@@ -133,11 +138,17 @@ func Compare(a, b *Report, fileA, fileB string) (*Comparison, error) {
 			var check CheckCompared
 			if i >= 0 {
 				v := a.Checks[i]
-				check.Name, check.Unit, check.A, check.AObserved = v.Name, v.Unit, &v.Holds, v.Observed
+				check.Name, check.Unit, check.AObserved, check.ANotJudged = v.Name, v.Unit, v.Observed, v.NotJudged
+				if v.NotJudged == "" {
+					check.A = &v.Holds
+				}
 			}
 			if j >= 0 {
 				v := b.Checks[j]
-				check.Name, check.Unit, check.B, check.BObserved = v.Name, v.Unit, &v.Holds, v.Observed
+				check.Name, check.Unit, check.BObserved, check.BNotJudged = v.Name, v.Unit, v.Observed, v.NotJudged
+				if v.NotJudged == "" {
+					check.B = &v.Holds
+				}
 			}
 			c.Checks = append(c.Checks, check)
 		})
@@ -175,14 +186,16 @@ func (c *Comparison) compareSettings(a, b any) error {
 	return nil
 }
 
+// most is the greatest growth in percent that is said of a number.
+const most = 100_000
+
 // newChange is a change of which either side may be missing.
 func newChange(a, b *int64) Change {
 	c := Change{ABytes: a, BBytes: b}
 	if a != nil && b != nil {
 		delta := *b - *a
 		c.DeltaBytes = &delta
-		if *a != 0 {
-			percent := 100 * float64(delta) / float64(*a)
+		if percent := 100 * float64(delta) / float64(*a); *a != 0 && percent <= most {
 			c.Percent = &percent
 		}
 	}
@@ -196,8 +209,9 @@ func newTimeChange(a, b *float64) *TimeChange {
 	}
 	t := &TimeChange{A: a, B: b}
 	if a != nil && b != nil && *a != 0 {
-		percent := 100 * (*b - *a) / *a
-		t.Percent = &percent
+		if percent := 100 * (*b - *a) / *a; percent <= most {
+			t.Percent = &percent
+		}
 	}
 	return t
 }

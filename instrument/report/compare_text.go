@@ -171,6 +171,8 @@ func percent(p *float64) string {
 		return "0"
 	case math.Abs(*p) < 0.05:
 		return "<0.1%"
+	case *p >= 900: // a factor says more
+		return fmt.Sprintf("×%.1f", 1+*p/100)
 	}
 	return fmt.Sprintf("%+.1f%%", *p)
 }
@@ -264,8 +266,10 @@ func (t *compareWriter) compareChecks(checks []CheckCompared) {
 		return
 	}
 	t.line("")
-	verdict := func(v *bool) string {
+	verdict := func(v *bool, open string) string {
 		switch {
+		case open != "":
+			return "OPEN"
 		case v == nil:
 			return absent
 		case *v:
@@ -276,7 +280,7 @@ func (t *compareWriter) compareChecks(checks []CheckCompared) {
 	tab := &table{headings: []string{"check", "A", "B", "found in A", "found in B"}}
 	agree := 0
 	for _, c := range checks {
-		a, b := verdict(c.A), verdict(c.B)
+		a, b := verdict(c.A, c.ANotJudged), verdict(c.B, c.BNotJudged)
 		if a == b && fmt.Sprint(c.AObserved) == fmt.Sprint(c.BObserved) {
 			agree++
 			continue

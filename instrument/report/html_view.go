@@ -24,7 +24,8 @@ type pageView struct {
 	Inferred    bool // some categories are
 	Device      string
 	Settings    []setting
-	Held        int
+	Summary     string // of the checks
+	Fails       bool   // one of them
 	Checks      []checkView
 	Categories  []string // those that a run uses, in stacking order
 	Runs        []runView
@@ -120,15 +121,16 @@ func (p Page) view(histories []*History) (*pageView, error) {
 	v := &pageView{Title: "tidemark: " + Quote(r.Scenario) + " on " + r.Device.Kind, Report: r, Headline: r.headline(),
 		Device: r.Device.describe() + describePrecision(r.Precision), Settings: settings, Explanation: p.Explanation}
 	for _, c := range r.Checks {
-		if c.Holds {
-			v.Held++
-		}
 		observed := "not measured"
-		if c.Observed != nil {
+		switch {
+		case c.NotJudged != "":
+			observed = "not judged: " + c.NotJudged
+		case c.Observed != nil:
 			observed = value(c.Observed, c.Unit)
 		}
 		v.Checks = append(v.Checks, checkView{c, value(c.Expected, c.Unit), observed})
 	}
+	v.Summary, v.Fails = Summary(r.Checks), !r.Holds()
 	for i := range r.Runs {
 		if f := r.Runs[i].OOM; f != nil {
 			v.Failures = append(v.Failures, failureView{r.Runs[i].Name + " " + f.title(), f.text(), f.Notes})

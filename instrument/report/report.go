@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/tidemark-lab/tidemark/instrument"
 )
@@ -236,17 +237,63 @@ type Check struct {
 	Unit string `json:"unit,omitempty"`
 	// Basis is what the observed value rests on.
 	Basis Basis `json:"basis,omitempty"`
-	Holds bool  `json:"holds"`
+	// Holds says whether the claim holds. It is null in JSON where that was not
+	// judged.
+	Holds bool `json:"holds"`
+	// NotJudged is why the check was not judged: it neither holds nor fails.
+	// Empty if it was.
+	NotJudged string `json:"not_judged,omitempty"`
 }
 
-// Holds says whether all checks hold.
-func (r *Report) Holds() bool {
-	for _, c := range r.Checks {
-		if !c.Holds {
-			return false
+// Fails says that the check was judged and does not hold.
+func (c Check) Fails() bool { return !c.Holds && c.NotJudged == "" }
+
+// Verdict is PASS, FAIL, or OPEN for a check that was not judged.
+func (c Check) Verdict() string {
+	switch {
+	case c.NotJudged != "":
+		return "OPEN"
+	case c.Holds:
+		return "PASS"
+	}
+	return "FAIL"
+}
+
+// MarshalJSON writes null for the verdict of a check that was not judged.
+func (c Check) MarshalJSON() ([]byte, error) {
+	type plain Check // without this method
+	v := struct {
+		plain
+		Holds *bool `json:"holds"`
+	}{plain: plain(c)}
+	if c.NotJudged == "" {
+		v.Holds = &c.Holds
+	}
+	return json.Marshal(v)
+}
+
+// Holds says whether no check fails.
+func (r *Report) Holds() bool { return !slices.ContainsFunc(r.Checks, Check.Fails) }
+
+// Summary counts the checks, such as "15 of 17 checks hold, 2 were not judged".
+func Summary(checks []Check) string {
+	held, open := 0, 0
+	for _, c := range checks {
+		switch {
+		case c.NotJudged != "":
+			open++
+		case c.Holds:
+			held++
 		}
 	}
-	return true
+	s := fmt.Sprintf("%d of %d checks hold", held, len(checks))
+	switch {
+	case open == 1:
+		s += ", 1 was not judged"
+	case open > 1:
+		s += fmt.Sprintf(", %d were not judged", open)
+	}
+	return s
 }
 
 // Number is a float64 that may be infinite or not a number, which JSON cannot

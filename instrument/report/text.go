@@ -319,13 +319,7 @@ func (t *textWriter) checks(checks []Check) {
 		return
 	}
 	t.line("")
-	held := 0
 	for _, c := range checks {
-		verdict := "FAIL"
-		if c.Holds {
-			verdict = "PASS"
-			held++
-		}
 		head := c.Name
 		if c.Source != "" {
 			head += " (" + c.Source + ")"
@@ -333,19 +327,26 @@ func (t *textWriter) checks(checks []Check) {
 		if c.Claim != "" {
 			head += ": " + c.Claim
 		}
-		t.wrapped(verdict+"  ", head, textWidth-6, "      ")
-		basis := "found"
-		if c.Basis != "" {
-			basis = string(c.Basis)
-		}
-		got := basis + " " + value(c.Observed, c.Unit)
-		if c.Observed == nil {
-			got = "not measured"
-		}
-		values := fmt.Sprintf("expected %s; %s", value(c.Expected, c.Unit), got)
-		t.wrapped("      ", values, textWidth-6, "      ")
+		t.wrapped(c.Verdict()+"  ", head, textWidth-6, "      ")
+		t.wrapped("      ", c.found(), textWidth-6, "      ")
 	}
-	t.line("%d of %d checks hold", held, len(checks))
+	t.line("%s", Summary(checks))
+}
+
+// found says what was expected and found.
+func (c Check) found() string {
+	if c.NotJudged != "" {
+		return "not judged: " + c.NotJudged
+	}
+	basis := "found"
+	if c.Basis != "" {
+		basis = string(c.Basis)
+	}
+	got := basis + " " + value(c.Observed, c.Unit)
+	if c.Observed == nil {
+		got = "not measured"
+	}
+	return fmt.Sprintf("expected %s; %s", value(c.Expected, c.Unit), got)
 }
 
 // value shows an expected or observed value.
@@ -362,8 +363,11 @@ func value(v any, unit string) string {
 		}
 	}
 	s := fmt.Sprint(v)
-	if f, ok := v.(float64); ok {
-		s = strconv.FormatFloat(f, 'g', 8, 64)
+	switch n := v.(type) {
+	case float64:
+		s = strconv.FormatFloat(n, 'g', 8, 64)
+	case int64:
+		s = signed(n)
 	}
 	if unit != "" {
 		s += " " + unit

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -58,6 +59,14 @@ func Bytes(n int64, exact bool) string {
 		text += " (" + sign + grouped(size) + " bytes)"
 	}
 	return sign + text
+}
+
+// signed is a number with commas between groups of three digits.
+func signed(n int64) string {
+	if n < 0 && n != math.MinInt64 {
+		return "-" + grouped(-n)
+	}
+	return grouped(n)
 }
 
 // grouped is a number n ≥ 0 with commas between groups of three digits.
