@@ -7,6 +7,7 @@ require (
 	github.com/chromedp/cdproto v0.160.1
 	github.com/chromedp/chromedp v0.23.1
 	github.com/gofrs/flock v0.13.2
+	github.com/google/pprof v0.0.0-20261105003125-4bf881d7fb0b
 	github.com/mmcloughlin/avo v0.5.0
 	github.com/urfave/cli/v2 v2.27.7
 	golang.org/x/image v0.48.0

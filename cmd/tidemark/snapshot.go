@@ -24,6 +24,7 @@ func snapshotCommand() *cli.Command {
 		Flags:     explainFlags(),
 		Subcommands: []*cli.Command{
 			snapshotExplainCommand(),
+			snapshotDiffCommand(),
 			{
 				Name:      "stat",
 				Usage:     "say what is in a memory snapshot",
@@ -54,9 +55,9 @@ func snapshotCommand() *cli.Command {
 			if name := c.Args().First(); c.NArg() == 1 && exists(name) {
 				return snapshotExplain(c)
 			} else if name != "" {
-				return fmt.Errorf("unknown snapshot command %q, and no such file: there is explain, stat, replay", name)
+				return fmt.Errorf("unknown snapshot command %q, and no such file: there is explain, diff, stat, replay", name)
 			}
-			return errors.New("say what to do with the snapshot: explain, stat or replay")
+			return errors.New("say what to do with the snapshot: explain, diff, stat or replay")
 		},
 	}
 }

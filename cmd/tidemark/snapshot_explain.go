@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -22,8 +23,12 @@ func explainFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "from", Usage: "look only at what happens from this many seconds into the history on"},
 		&cli.Float64Flag{Name: "to", Usage: "look only at what happens until this many seconds into the history"},
 		&cli.IntFlag{Name: "top", Value: 10, Usage: "rows of each table; 0 for all"},
+		&cli.Float64Flag{Name: "limit-gib", Usage: "also say whether the history fits in this much reserved memory"},
+		&cli.StringFlag{Name: "csv", Usage: "folder for events, blocks, lines and stacks as tables"},
+		&cli.StringFlag{Name: "folded", Usage: "file for what is allocated at the peak as folded stacks, for flame graphs"},
+		&cli.StringFlag{Name: "pprof", Usage: "file for what is allocated at the peak as a profile for go tool pprof"},
 		&cli.StringFlag{Name: "out", Usage: "folder for report.html, report.json and pictures of the timeline"},
-		&cli.BoolFlag{Name: "force", Usage: "replace the report that --out holds already"},
+		&cli.BoolFlag{Name: "force", Usage: "replace the files that --out, --csv, --folded and --pprof name"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of text"},
 		&cli.BoolFlag{Name: "bytes", Usage: "show exact bytes beside GiB"},
 	}
@@ -33,7 +38,7 @@ func snapshotExplainCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "explain",
 		Usage:     "say where a snapshot's memory went, and what would take less (also: tidemark snapshot FILE)",
-		ArgsUsage: "FILE",
+		ArgsUsage: "FILE|FOLDER",
 		Flags:     explainFlags(),
 		Action:    snapshotExplain,
 	}
@@ -48,6 +53,13 @@ func explainOptions(c *cli.Context) (explain.Options, error) {
 	if c.IsSet("device") {
 		device := c.Int("device")
 		o.Device = &device
+	}
+	if c.IsSet("limit-gib") {
+		g := c.Float64("limit-gib")
+		if !(g > 0) || g > 1<<20 {
+			return o, fmt.Errorf("--limit-gib %v: it is GiB of memory, more than 0", g)
+		}
+		o.LimitBytes = int64(g * (1 << 30))
 	}
 	for _, f := range []struct {
 		name string
@@ -73,6 +85,9 @@ func snapshotExplain(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if info, err := os.Stat(c.Args().First()); err == nil && info.IsDir() && c.NArg() == 1 {
+		return snapshotRanks(c, o)
+	}
 	if dir := c.String("out"); dir != "" {
 		if err := checkFolder(dir, c.Bool("force")); err != nil {
 			return err
@@ -88,11 +103,18 @@ func snapshotExplain(c *cli.Context) error {
 	}
 	r := a.Report()
 	r.File = c.Args().First()
+	files, err := exportAnalysis(c, a)
+	if err != nil {
+		return err
+	}
 	if dir := c.String("out"); dir != "" {
-		files, err := saveExplanation(dir, c.Bool("force"), a, r)
+		more, err := saveExplanation(dir, c.Bool("force"), a, r)
 		if err != nil {
 			return err
 		}
+		files = append(files, more...)
+	}
+	if len(files) > 0 {
 		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", strings.Join(files, ", ")) }()
 	}
 	if c.Bool("json") {
@@ -101,22 +123,66 @@ func snapshotExplain(c *cli.Context) error {
 	return r.WriteText(c.App.Writer, c.Bool("bytes"))
 }
 
+// exportAnalysis writes the files that --csv, --folded and --pprof name.
+func exportAnalysis(c *cli.Context, a *explain.Analysis) ([]string, error) {
+	type export struct {
+		path  string
+		write func(io.Writer) error
+	}
+	var list []export
+	if dir := c.String("csv"); dir != "" {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return nil, fmt.Errorf("--csv %s: %w", dir, err)
+		}
+		for _, t := range a.Tables() {
+			list = append(list, export{filepath.Join(dir, t.Name), t.Write})
+		}
+	}
+	if path := c.String("folded"); path != "" {
+		list = append(list, export{path, a.WriteFolded})
+	}
+	if path := c.String("pprof"); path != "" {
+		list = append(list, export{path, a.WriteProfile})
+	}
+	var files []string
+	if !c.Bool("force") {
+		for _, e := range list {
+			if exists(e.path) {
+				return nil, fmt.Errorf("%s exists; name another, or --force to replace it", e.path)
+			}
+		}
+	}
+	for _, e := range list {
+		if err := report.WriteFile(e.path, c.Bool("force"), e.write); err != nil {
+			return files, err
+		}
+		files = append(files, e.path)
+	}
+	return files, nil
+}
+
 // saveExplanation writes what explain found into a folder: report.json, the
 // page and pictures.
 func saveExplanation(dir string, force bool, a *explain.Analysis, r *explain.Report) ([]string, error) {
-	if err := report.Prepare(dir, force); err != nil {
-		return nil, err
-	}
 	name := filepath.Base(r.File)
 	page := a.Page(r, name)
 	picture := report.Picture{Title: "tidemark " + name, Panels: []report.Panel{
 		report.NewHistoryPanel(name, report.Observed, instrument.ByEvent, page.Recordings[0].History)}}
+	return saveReport(dir, force, r, page, picture)
+}
+
+// saveReport writes a folder of results: v as report.json, the page and the
+// picture.
+func saveReport(dir string, force bool, v any, page report.Page, picture report.Picture) ([]string, error) {
+	if err := report.Prepare(dir, force); err != nil {
+		return nil, err
+	}
 	var files []string
 	for _, f := range []struct {
 		name  string
 		write func(io.Writer) error
 	}{
-		{report.FileName, func(w io.Writer) error { return printJSON(w, r) }},
+		{report.FileName, func(w io.Writer) error { return printJSON(w, v) }},
 		{timelineName + ".svg", picture.WriteSVG}, {timelineName + ".png", picture.WritePNG}, {report.PageName, page.WriteHTML},
 	} {
 		path := filepath.Join(dir, f.name)

@@ -91,3 +91,58 @@ func TestSnapshotExplainMistakes(t *testing.T) {
 		}
 	}
 }
+
+// Exports are written once, and never over what is there.
+func TestSnapshotExplainExports(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"snapshot", recordedSnapshot("oom_batch"), "--csv", filepath.Join(dir, "csv"), "--folded", filepath.Join(dir, "peak.folded"),
+		"--pprof", filepath.Join(dir, "peak.pb.gz")}
+	if code, _, stderr := tidemark(t, args...); code != 0 || !strings.Contains(stderr, "wrote ") {
+		t.Fatalf("status %d: %s", code, stderr)
+	}
+	for _, name := range []string{"csv/events.csv", "csv/blocks.csv", "csv/lines.csv", "csv/stacks.csv", "peak.folded", "peak.pb.gz"} {
+		if !exists(filepath.Join(dir, name)) {
+			t.Errorf("no %s", name)
+		}
+	}
+	if code, _, stderr := tidemark(t, args...); code != 1 || !strings.Contains(stderr, "--force") {
+		t.Errorf("again: status %d: %s", code, stderr)
+	}
+	if code, _, stderr := tidemark(t, append(args, "--force")...); code != 0 {
+		t.Errorf("with --force: status %d: %s", code, stderr)
+	}
+}
+
+func TestSnapshotDiffAndRanks(t *testing.T) {
+	a, b := recordedSnapshot("train_smol"), recordedSnapshot("leak_logits")
+	code, out, stderr := tidemark(t, "snapshot", "diff", a, b, "--top", "5")
+	if code != 0 || !strings.Contains(out, "343.8 MiB less") && !strings.Contains(out, "MiB less than") || !strings.Contains(out, "train.py:31") {
+		t.Errorf("status %d: %s%s", code, out, stderr)
+	}
+	if code, _, stderr = tidemark(t, "snapshot", "diff", a); code != 1 || !strings.Contains(stderr, "two snapshot files") {
+		t.Errorf("status %d: %s", code, stderr)
+	}
+	if code, _, stderr = tidemark(t, "snapshot", "diff", a, b, "--at-b", "1000"); code != 1 || !strings.Contains(stderr, "--at-b") {
+		t.Errorf("status %d: %s", code, stderr)
+	}
+	folder := filepath.Dir(a)
+	code, out, stderr = tidemark(t, "snapshot", folder, "--json", "--top", "2")
+	var v struct {
+		Ranks []struct {
+			File string
+			Peak struct {
+				Allocated int64 `json:"allocated_bytes"`
+			}
+		}
+		PeakRank int `json:"peak_rank"`
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || len(v.Ranks) != 5 {
+		t.Fatalf("status %d, %v: %s", code, err, stderr)
+	}
+	if file := v.Ranks[v.PeakRank].File; !strings.Contains(file, "oom_batch") {
+		t.Errorf("%s peaks", file)
+	}
+	if code, _, stderr = tidemark(t, "snapshot", t.TempDir()); code != 1 || !strings.Contains(stderr, "holds no snapshot") {
+		t.Errorf("an empty folder: status %d: %s", code, stderr)
+	}
+}

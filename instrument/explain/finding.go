@@ -44,7 +44,7 @@ func (a *Analysis) findings(r *Report) []Finding {
 	c := a.newEvidence(r)
 	list := []Finding{}
 	for _, look := range []func(*evidence) *Finding{
-		(*evidence).failure, (*evidence).growth, (*evidence).keptGraph, (*evidence).growingCopy,
+		(*evidence).failure, (*evidence).limit, (*evidence).growth, (*evidence).keptGraph, (*evidence).growingCopy,
 		(*evidence).optimizerTemporaries, (*evidence).earlierOutputs, (*evidence).earlierGradients, (*evidence).fragmentation,
 		(*evidence).activations, (*evidence).logits, (*evidence).inputs, (*evidence).modelState, (*evidence).cacheHeld,
 	} {

@@ -1,9 +1,9 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"math"
+	"sort"
 
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
@@ -16,6 +16,9 @@ type Options struct {
 	// and findings are sought, from its first entry on; nil is its start or end.
 	FromSeconds, ToSeconds *float64
 	Top                    int // rows of a table; 0 for all
+	// LimitBytes asks whether the history fits in so many reserved bytes; 0
+	// asks nothing.
+	LimitBytes int64
 }
 
 // Report is what a history's memory was, and why.
@@ -33,7 +36,8 @@ type Report struct {
 	Steps        []Step       `json:"steps"`
 	Findings     []Finding    `json:"findings"` // most important first
 	OOM          *OutOfMemory `json:"oom"`
-	Notes        []string     `json:"notes"` // what to know about how sure the rest is
+	Limit        *Limit       `json:"limit,omitempty"` // what LimitBytes asked
+	Notes        []string     `json:"notes"`           // what to know about how sure the rest is
 }
 
 // Usage is both counters at one moment.
@@ -168,22 +172,23 @@ func pickDevice(s *snapshot.Snapshot, want *int) (int, error) {
 func (a *Analysis) window() error {
 	trace := a.h.trace
 	a.first, a.end = 0, len(trace)
-	start := trace[0].TimeMicros
-	at := func(seconds float64) int {
-		micros := start + int64(seconds*1e6)
-		i, _ := slices.BinarySearchFunc(trace, micros, func(e snapshot.TraceEntry, t int64) int { return cmp.Compare(e.TimeMicros, t) })
-		return i
-	}
 	if t := a.options.FromSeconds; t != nil {
-		a.first = at(*t)
+		a.first = a.entryAt(*t-1e-6) + 1
 	}
 	if t := a.options.ToSeconds; t != nil {
-		a.end = at(*t + 1e-6)
+		a.end = a.entryAt(*t) + 1
 	}
 	if a.first >= a.end {
 		return fmt.Errorf("nothing happens in that part of the history: it lasts %.6f s", a.seconds(len(trace)-1))
 	}
 	return nil
+}
+
+// entryAt is the last entry that is not later than seconds into the history,
+// -1 if there is none.
+func (a *Analysis) entryAt(seconds float64) int {
+	micros := a.h.trace[0].TimeMicros + int64(math.Round(min(seconds, 1e9)*1e6))
+	return sort.Search(len(a.h.trace), func(i int) bool { return a.h.trace[i].TimeMicros > micros }) - 1
 }
 
 // seconds is an entry's time since the first one.
@@ -224,6 +229,7 @@ func (a *Analysis) Report() *Report {
 		r.Notes = append(r.Notes, "bytes are estimates, requests rounded to 512: "+a.h.estimated)
 	}
 	r.OOM = a.outOfMemory()
+	r.Limit = a.limit()
 	r.Findings = a.findings(r)
 	r.Answer = a.answer(r)
 	return r
