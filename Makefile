@@ -1,7 +1,7 @@
 # Everything here also works with the go command alone; see README.md.
 GO ?= go
 
-.PHONY: build test lint bench run corpus pictures
+.PHONY: build test lint bench run corpus pictures docs
 
 build: ## build bin/tidemark
 	$(GO) build -o bin/tidemark ./cmd/tidemark
@@ -22,6 +22,9 @@ run:
 
 corpus: ## an English text of some megabytes, from Go's own documentation
 	$(GO) run ./data/gocorpus -force corpus.txt
+
+docs: ## the outputs in docs/scenarios.md, from runs on meta; a test compares them
+	$(GO) test ./cmd/tidemark -count=1 -run TestDocuments -update
 
 pictures: ## docs/*.png, from the runs that the documents show
 	rm -rf .build/pictures
