@@ -25,6 +25,7 @@ func snapshotCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			snapshotExplainCommand(),
 			snapshotDiffCommand(),
+			snapshotViewCommand(),
 			{
 				Name:      "stat",
 				Usage:     "say what is in a memory snapshot",
@@ -55,9 +56,9 @@ func snapshotCommand() *cli.Command {
 			if name := c.Args().First(); c.NArg() == 1 && exists(name) {
 				return snapshotExplain(c)
 			} else if name != "" {
-				return fmt.Errorf("unknown snapshot command %q, and no such file: there is explain, diff, stat, replay", name)
+				return fmt.Errorf("unknown snapshot command %q, and no such file: there is explain, view, diff, stat, replay", name)
 			}
-			return errors.New("say what to do with the snapshot: explain, diff, stat or replay")
+			return errors.New("say what to do with the snapshot: explain, view, diff, stat or replay")
 		},
 	}
 }

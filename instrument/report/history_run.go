@@ -20,7 +20,7 @@ func NewHistoryRun(name string, basis Basis, h *History) Run {
 		}
 		run.Steps = append(run.Steps, step)
 	}
-	for _, p := range h.measuredPhases() {
+	for _, p := range h.MeasuredPhases() {
 		if at, ok := byStep[p.Step]; ok && p.Step != instrument.NoStep {
 			run.Steps[at].Phases = append(run.Steps[at].Phases, phase(p))
 		} else {
@@ -42,8 +42,8 @@ func NewHistoryRun(name string, basis Basis, h *History) Run {
 	return run
 }
 
-// measuredPhases are the phases with what was in use in them.
-func (h *History) measuredPhases() []instrument.PhaseRecord {
+// MeasuredPhases are the phases with what was in use in them.
+func (h *History) MeasuredPhases() []instrument.PhaseRecord {
 	list := slices.Clone(h.Phases)
 	order := make([]int, len(list))
 	for i := range order {
@@ -53,7 +53,7 @@ func (h *History) measuredPhases() []instrument.PhaseRecord {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(list[a].FirstEvent, list[b].FirstEvent) })
 	var inside []int
 	next := 0
-	for at, u := range h.usage() {
+	for at, u := range h.Usage() {
 		for _, i := range inside {
 			raise(&list[i].Peak, u)
 			list[i].End = *u

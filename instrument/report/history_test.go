@@ -75,7 +75,7 @@ func TestRecordedHistory(t *testing.T) {
 			want = append(want, ev)
 		}
 		i := 0
-		for at, u := range h.usage() {
+		for at, u := range h.Usage() {
 			if at < h.First {
 				continue
 			}

@@ -30,9 +30,9 @@ func endings[T any](h *History, list []T, end func(*T) int64) []int32 {
 	return order
 }
 
-// usage gives what is in use before the first event, at position First-1, and
+// Usage gives what is in use before the first event, at position First-1, and
 // after each, with its position. The usage is valid until the next.
-func (h *History) usage() iter.Seq2[int64, *instrument.Usage] {
+func (h *History) Usage() iter.Seq2[int64, *instrument.Usage] {
 	blockEnds := endings(h, h.Blocks, func(b *BlockSpan) int64 { return b.End })
 	segmentEnds := endings(h, h.Segments, func(s *SegmentSpan) int64 { return s.End })
 	return func(yield func(int64, *instrument.Usage) bool) {
@@ -66,7 +66,7 @@ func (h *History) usage() iter.Seq2[int64, *instrument.Usage] {
 // allocated one. Its event is -1 if the most was in use before the first.
 func (h *History) FindPeak() instrument.Peak {
 	p := instrument.Peak{Step: instrument.NoStep, Event: -1}
-	for at, u := range h.usage() {
+	for at, u := range h.Usage() {
 		if u.AllocatedBytes > p.AllocatedBytes {
 			p.AllocatedBytes, p.ByCategory, p.ReservedThenBytes, p.Event = u.AllocatedBytes, u.ByCategory, u.ReservedBytes, at
 		}
@@ -77,13 +77,13 @@ func (h *History) FindPeak() instrument.Peak {
 		return p
 	}
 	p.Time = h.time(p.Event)
-	p.Step, p.Phase = h.where(p.Event)
+	p.Step, p.Phase = h.Where(p.Event)
 	return p
 }
 
-// where is the step and the innermost phase of an event: NoStep and empty
+// Where is the step and the innermost phase of an event: NoStep and empty
 // outside of any.
-func (h *History) where(event int64) (step int, phase string) {
+func (h *History) Where(event int64) (step int, phase string) {
 	step = instrument.NoStep
 	for _, s := range h.Steps {
 		if s.FirstEvent <= event && event < s.EndEvent {
@@ -102,7 +102,7 @@ func (h *History) where(event int64) (step int, phase string) {
 // peakReserved is the moment of the greatest reserved bytes.
 func (h *History) peakReserved() instrument.ReservedPeak {
 	p := instrument.ReservedPeak{Step: instrument.NoStep, Event: -1}
-	for at, u := range h.usage() {
+	for at, u := range h.Usage() {
 		if u.ReservedBytes > p.ReservedBytes {
 			p.Usage, p.Event = *u, at
 		}
@@ -111,7 +111,7 @@ func (h *History) peakReserved() instrument.ReservedPeak {
 		p.Event = -1
 		return p
 	}
-	p.Step, p.Phase = h.where(p.Event)
+	p.Step, p.Phase = h.Where(p.Event)
 	return p
 }
 
@@ -132,7 +132,7 @@ func (h *History) series(axis instrument.Axis, n int) instrument.Series {
 	s.Columns = make([]instrument.Column, n)
 	column := -1
 	var before instrument.Usage
-	for at, u := range h.usage() {
+	for at, u := range h.Usage() {
 		if at < h.First {
 			before = *u
 			continue

@@ -250,7 +250,7 @@ func (t *pageTimeline) moments(h *History) {
 // events takes down what blocks do not tell: times and reserved bytes.
 func (t *pageTimeline) events(h *History) {
 	reserved := int64(-1)
-	for at, u := range h.usage() {
+	for at, u := range h.Usage() {
 		if at >= h.First && u.ReservedBytes != reserved {
 			reserved = u.ReservedBytes
 			t.ReservedAt, t.Reserved = append(t.ReservedAt, at), append(t.Reserved, reserved)
