@@ -22,15 +22,19 @@ type GenerateOptions struct {
 	// TopK draws from the K likeliest tokens only; 0 from all.
 	TopK int
 	Seed uint64
+	// Window is how many of the latest tokens the model sees, at most its
+	// context; 0 is as many as it was trained with.
+	Window int
 }
 
 // Generator draws tokens from a language model, one after the other.
 type Generator struct {
-	t       *Trainer
-	context int
-	plans   map[int]*generation // by sequence length
-	rng     *rand.Rand
-	o       GenerateOptions
+	t      *Trainer
+	window int
+	tokens int                 // those that are drawn: the text's
+	plans  map[int]*generation // by sequence length
+	rng    *rand.Rand
+	o      GenerateOptions
 }
 
 type generation struct {
@@ -56,11 +60,22 @@ func (t *Trainer) NewGenerator(o GenerateOptions) (*Generator, error) {
 	if !t.computes() {
 		return nil, fmt.Errorf("the meta device computes nothing; generate on cpu or cuda")
 	}
-	// The tokens that a model was trained on bound what it has seen.
-	if n := t.Settings.Tokens; n > 0 && n < context {
-		context = n
+	window := o.Window
+	if window < 0 || window > context {
+		return nil, fmt.Errorf("a window of %d tokens: the model's context is %d", window, context)
 	}
-	return &Generator{t: t, context: context, plans: make(map[int]*generation), o: o,
+	if window == 0 {
+		window = context
+		if n := t.Settings.Tokens; n > 0 {
+			window = min(window, n)
+		}
+	}
+	// A model may have more tokens than the text that it was trained on; what it
+	// says about those means nothing.
+	if v := t.Settings.Data.Vocabulary; v != nil {
+		vocabulary = min(vocabulary, v.Size())
+	}
+	return &Generator{t: t, window: window, tokens: vocabulary, plans: make(map[int]*generation), o: o,
 		rng: rand.New(rand.NewPCG(o.Seed, 0x6c62272e07bb0142))}, nil
 }
 
@@ -75,7 +90,7 @@ func (g *Generator) Generate(ctx context.Context, prompt []int32, n int, emit fu
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		logits, err := g.next(tokens[max(0, len(tokens)-g.context):])
+		logits, err := g.next(tokens[max(0, len(tokens)-g.window):])
 		if err != nil {
 			return err
 		}
@@ -95,7 +110,7 @@ func (g *Generator) next(tokens []int32) ([]float64, error) {
 	for length < len(tokens) {
 		length *= 2
 	}
-	length = min(length, g.context)
+	length = min(length, g.window)
 	p, err := g.plan(length)
 	if err != nil {
 		return nil, err
@@ -115,7 +130,7 @@ func (g *Generator) next(tokens []int32) ([]float64, error) {
 	defer r.Release()
 	out := r.Output(0)
 	vocabulary := out.Shape[len(out.Shape)-1]
-	row := device.Tensor{Spec: device.Spec{DType: out.DType, Shape: []int{vocabulary}},
+	row := device.Tensor{Spec: device.Spec{DType: out.DType, Shape: []int{g.tokens}},
 		Addr: out.Addr + uint64(int64(len(tokens)-1)*int64(vocabulary)*out.DType.Size())}
 	return s.Floats(row)
 }

@@ -43,15 +43,21 @@ func countActivations(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	tokens := c.Int("seq")
-	switch {
-	case features > 0 && c.IsSet("seq"):
+	tokens := 0
+	if features > 0 && c.IsSet("seq") {
 		return errors.New("--seq: a dense net takes no sequences")
-	case features > 0:
-	case !c.IsSet("seq"):
-		tokens = min(context, maxActivationTokens)
-	case tokens < 1 || tokens > context:
-		return fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", tokens, context, context)
+	}
+	if features == 0 {
+		if tokens, err = sequenceOf(c, context, maxActivationTokens); err != nil {
+			return err
+		}
+	}
+	var dir folder
+	if out := c.String("out"); out != "" {
+		if dir, err = takeFolder(out, "activations", c.Bool("force")); err != nil {
+			return err
+		}
+		defer undoing(c.Context, dir.close)()
 	}
 	name := c.String("preset")
 	if name == "" {
@@ -64,9 +70,9 @@ func countActivations(c *cli.Context) error {
 		return err
 	}
 	var files []string
-	if c.String("out") != "" {
+	if dir.path != "" {
 		defer keep(c.Context)()
-		if files, err = saveActivations(c, count); err != nil {
+		if files, err = saveActivations(dir, c.Bool("force"), count); err != nil {
 			return err
 		}
 	}
@@ -82,15 +88,15 @@ func countActivations(c *cli.Context) error {
 }
 
 // saveActivations writes the count and its picture.
-func saveActivations(c *cli.Context, count *scenarios.ActivationCount) ([]string, error) {
-	dir, force := c.String("out"), c.Bool("force")
-	if err := report.Prepare(dir, force); err != nil {
-		return nil, err
+func saveActivations(dir folder, force bool, count *scenarios.ActivationCount) ([]string, error) {
+	d := count.Drawing()
+	var files []string
+	for _, f := range []output{{activationsName + ".json", count.WriteJSON}, {d.Name + ".svg", d.WriteSVG}, {d.Name + ".png", d.WritePNG}} {
+		path := filepath.Join(dir.path, f.name)
+		if err := report.WriteFile(path, force, f.write); err != nil {
+			return files, err
+		}
+		files = append(files, path)
 	}
-	path := filepath.Join(dir, "activations.json")
-	if err := report.WriteFile(path, force, count.WriteJSON); err != nil {
-		return nil, err
-	}
-	files, err := saveDrawing(dir, force, count.Drawing())
-	return append([]string{path}, files...), err
+	return files, nil
 }

@@ -44,10 +44,11 @@ func runAll(c *cli.Context) error {
 		if c.String("out") != "" {
 			out = filepath.Join(c.String("out"), s.Name)
 		}
-		dir, err := resultFolder(out, s.Name, c.Bool("force"))
+		dir, err := takeFolder(out, s.Name, c.Bool("force"))
 		if err != nil {
 			return err
 		}
+		defer undoing(c.Context, dir.close)()
 		folders = append(folders, dir)
 	}
 	var summaries []scenarioSummary
@@ -96,7 +97,7 @@ func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scena
 	if o != nil && len(o.Report.Runs) > 0 {
 		kept := keep(c.Context)
 		finish(o, dev)
-		_, saveErr := saveAll(dir, c.Bool("force"), o)
+		_, saveErr := saveOutcome(dir, c.Bool("force"), o)
 		kept()
 		if saveErr == nil {
 			x.Folder = dir.path

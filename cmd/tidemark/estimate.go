@@ -256,14 +256,8 @@ func shapeOf(c *cli.Context, config models.Config) (train.BatchShape, error) {
 		shape.Features = features
 		return shape, nil
 	}
-	shape.Tokens = c.Int("seq")
-	if !c.IsSet("seq") {
-		shape.Tokens = min(context, maxEstimateTokens)
-	}
-	if shape.Tokens < 1 || shape.Tokens > context {
-		return shape, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", shape.Tokens, context, context)
-	}
-	return shape, nil
+	shape.Tokens, err = sequenceOf(c, context, maxEstimateTokens)
+	return shape, err
 }
 
 // estimated is the JSON of an estimate: a run as in report.json, and what cards

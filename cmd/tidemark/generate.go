@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -60,6 +60,7 @@ func generateCommand() *cli.Command {
 			&cli.IntFlag{Name: "tokens", Value: 200, Usage: "how many tokens to draw"},
 			&cli.Float64Flag{Name: "temperature", Value: 0.8, Usage: "0 always takes the likeliest token"},
 			&cli.IntFlag{Name: "top-k", Usage: "draw from the K likeliest tokens; 0 for all"},
+			&cli.IntFlag{Name: "seq", Usage: "how many of the latest tokens the model sees", DefaultText: "as many as it was trained with (its --seq)"},
 			&cli.Uint64Flag{Name: "seed", Value: 1},
 			&cli.BoolFlag{Name: "json", Usage: "print prompt and text as JSON"},
 		}, deviceFlags()),
@@ -92,9 +93,20 @@ func generate(c *cli.Context) error {
 	if len(prompt) == 0 {
 		return errors.New("--prompt is empty: give at least one token to begin with")
 	}
-	g, err := t.NewGenerator(train.GenerateOptions{Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), Seed: c.Uint64("seed")})
+	context, _, _, err := models.Sizes(t.Settings.Model)
 	if err != nil {
 		return err
+	}
+	window, err := sequenceOf(c, context, t.Settings.Tokens)
+	if err != nil {
+		return err
+	}
+	g, err := t.NewGenerator(train.GenerateOptions{Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), Seed: c.Uint64("seed"), Window: window})
+	if err != nil {
+		return err
+	}
+	if !c.IsSet("seq") && window < context {
+		fmt.Fprintf(c.App.ErrWriter, "the model sees the latest %d tokens, as in its training; its context is %d (--seq)\n", window, context)
 	}
 	var text strings.Builder
 	asJSON := c.Bool("json")
@@ -114,7 +126,7 @@ func generate(c *cli.Context) error {
 		return err
 	})
 	if asJSON {
-		b, e := json.Marshal(map[string]any{"prompt": c.String("prompt"), "text": text.String()})
+		b, e := json.Marshal(map[string]any{"prompt": c.String("prompt"), "text": text.String(), "window_tokens": window})
 		if e != nil {
 			return e
 		}
@@ -142,19 +154,6 @@ func evalCommand() *cli.Command {
 			return evaluate(c)
 		},
 	}
-}
-
-// stoppable is a source that ends with an error when ctx is done.
-type stoppable struct {
-	data.Source
-	ctx context.Context
-}
-
-func (s stoppable) Batch(i int, b *data.Batch) error {
-	if err := s.ctx.Err(); err != nil {
-		return err
-	}
-	return s.Source.Batch(i, b)
 }
 
 func evaluate(c *cli.Context) error {
@@ -187,9 +186,12 @@ func evaluate(c *cli.Context) error {
 	if sources.Validation == nil {
 		return fmt.Errorf("the training in %s was on random tokens, so there is nothing held out", c.String("from"))
 	}
-	e, err := t.Evaluate(stoppable{sources.Validation, c.Context}, c.Int("batches"))
+	e, err := t.Evaluate(sources.Validation, c.Int("batches"))
 	if err != nil {
 		return err
+	}
+	if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
+		return fmt.Errorf("the held-out loss is %v over %d targets: the training in %s had diverged", e.Loss, e.Targets, c.String("from"))
 	}
 	if c.Bool("json") {
 		b, err := json.MarshalIndent(e, "", "  ")

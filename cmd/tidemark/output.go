@@ -19,43 +19,42 @@ const resultsFolder = "tidemark-results"
 const (
 	snapshotName = "snapshot.pickle"
 	timelineName = "timeline"
+	// activationsName is that of what counts activations, without the ending.
+	activationsName = "activations"
 )
 
-// folder is where a run's files go. It is made when the first is written, so
-// that a run that fails before leaves nothing behind.
-type folder struct{ path string }
-
-// resultFolder checks or chooses the folder of a run. Without a name it is the
-// first free one of a series, so that no result is ever overwritten.
-func resultFolder(out, name string, force bool) (folder, error) {
-	if out != "" {
-		return folder{out}, checkFolder(out, force)
-	}
-	for i := 1; ; i++ {
-		path := filepath.Join(resultsFolder, fmt.Sprintf("%s-%03d", name, i))
-		if !exists(path) {
-			return folder{path}, nil
-		}
-	}
-}
-
-// saveOutcome writes report.json, the snapshots, the pictures and the page.
+// saveOutcome writes report.json, the snapshots, the pictures and the page. With
+// force they replace those of the report that was there, whose other files go.
 func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error) {
 	if err := report.Prepare(dir.path, force); err != nil {
 		return nil, err
 	}
+	earlier := earlierFiles(dir.path)
+	outputs := outputFiles(o)
+	o.Report.Files = nil
+	for _, f := range outputs {
+		o.Report.Files = append(o.Report.Files, f.name)
+	}
 	var files []string
-	write := func(name string, f func(io.Writer) error) error {
-		path := filepath.Join(dir.path, name)
-		if err := report.WriteFile(path, force, f); err != nil {
-			return err
+	for _, f := range outputs {
+		path := filepath.Join(dir.path, f.name)
+		if err := report.WriteFile(path, force, f.write); err != nil {
+			return files, err
 		}
 		files = append(files, path)
-		return nil
 	}
-	if err := write(report.FileName, o.Report.WriteJSON); err != nil {
-		return nil, err
-	}
+	return files, removeEarlier(dir.path, earlier, files)
+}
+
+// output is a file of a run.
+type output struct {
+	name  string
+	write func(io.Writer) error
+}
+
+// outputFiles lists an outcome's files in the order in which they are written.
+func outputFiles(o *scenarios.Outcome) []output {
+	outputs := []output{{report.FileName, o.Report.WriteJSON}}
 	page := report.Page{Report: o.Report, Explanation: o.Explanation}
 	picture := report.Picture{Title: "tidemark " + o.Report.Scenario + " on " + o.Report.Device.Kind}
 	for i, r := range o.Recordings {
@@ -63,28 +62,20 @@ func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error)
 		if i > 0 {
 			name = "snapshot-" + r.Name + ".pickle"
 		}
-		err := write(name, func(w io.Writer) error {
+		outputs = append(outputs, output{name, func(w io.Writer) error {
 			s, traces := snapshot.Recording(r.Recorder, r.Segments, r.Config, time.Now())
 			return snapshot.WriteTraces(w, s, traces)
-		})
-		if err != nil {
-			return files, err
-		}
+		}})
 		page.Recordings = append(page.Recordings, report.PageRecording{Name: r.Name, Recorder: r.Recorder})
-		axis := instrument.ByEvent
 		picture.Panels = append(picture.Panels,
-			report.NewPanel(r.Name, o.Report.Runs[i].Basis, axis, r.Recorder))
+			report.NewPanel(r.Name, o.Report.Runs[i].Basis, instrument.ByEvent, r.Recorder))
 	}
-	if err := write(timelineName+".svg", picture.WriteSVG); err != nil {
-		return files, err
+	outputs = append(outputs, output{timelineName + ".svg", picture.WriteSVG}, output{timelineName + ".png", picture.WritePNG},
+		output{report.PageName, page.WriteHTML})
+	for _, d := range o.Pictures {
+		outputs = append(outputs, output{d.Name + ".svg", d.WriteSVG}, output{d.Name + ".png", d.WritePNG})
 	}
-	if err := write(timelineName+".png", picture.WritePNG); err != nil {
-		return files, err
-	}
-	if err := write(report.PageName, page.WriteHTML); err != nil {
-		return files, err
-	}
-	return files, nil
+	return outputs
 }
 
 // progressTo gives lines about long work on standard error; meta runs are over
@@ -105,7 +96,7 @@ func checkFolder(path string, force bool) error {
 	if exists(filepath.Join(path, report.FileName)) {
 		return fmt.Errorf("%s already holds a report; name another folder, or --force to replace it", path)
 	}
-	for _, name := range []string{snapshotName, timelineName + ".svg", timelineName + ".png", report.PageName} {
+	for _, name := range []string{snapshotName, timelineName + ".svg", timelineName + ".png", report.PageName, activationsName + ".json"} {
 		if exists(filepath.Join(path, name)) {
 			return fmt.Errorf("%s already holds a %s; name another folder, or --force to replace it", path, name)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -126,19 +125,15 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 	if err != nil {
 		return err
 	}
-	dir, err := resultFolder(c.String("out"), s.Name, c.Bool("force"))
-	if err != nil {
-		return err
-	}
 	options, err := scenarioOptions(c, dev, s)
 	if err != nil {
 		return err
 	}
-	undo, err := makeFolder("output folder", dir.path)
+	dir, err := takeFolder(c.String("out"), s.Name, c.Bool("force"))
 	if err != nil {
 		return err
 	}
-	defer undoing(c.Context, undo)()
+	defer undoing(c.Context, dir.close)()
 	outcome, runErr := s.Run(c.Context, options)
 	if outcome == nil || len(outcome.Report.Runs) == 0 {
 		if runErr == nil {
@@ -148,7 +143,7 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 	}
 	defer keep(c.Context)()
 	finish(outcome, dev)
-	files, err := saveAll(dir, c.Bool("force"), outcome)
+	files, err := saveOutcome(dir, c.Bool("force"), outcome)
 	if err != nil {
 		return errors.Join(runErr, err)
 	}
@@ -180,34 +175,6 @@ func finish(o *scenarios.Outcome, dev chosen) {
 		effective = o.Recordings[0].Config
 	}
 	o.Report.Settings = dev.settings(o.Report.Settings, effective)
-}
-
-// saveAll is saveOutcome with the outcome's own pictures.
-func saveAll(dir folder, force bool, o *scenarios.Outcome) ([]string, error) {
-	files, err := saveOutcome(dir, force, o)
-	if err != nil {
-		return files, err
-	}
-	for _, d := range o.Pictures {
-		drawn, err := saveDrawing(dir.path, force, d)
-		files = append(files, drawn...)
-		if err != nil {
-			return files, err
-		}
-	}
-	return files, nil
-}
-
-// saveDrawing writes a picture as SVG and as PNG.
-func saveDrawing(dir string, force bool, d scenarios.Drawing) ([]string, error) {
-	svg, png := filepath.Join(dir, d.Name+".svg"), filepath.Join(dir, d.Name+".png")
-	if err := report.WriteFile(svg, force, d.WriteSVG); err != nil {
-		return nil, err
-	}
-	if err := report.WriteFile(png, force, d.WritePNG); err != nil {
-		return []string{svg}, err
-	}
-	return []string{svg, png}, nil
 }
 
 // failed names the checks that do not hold.

@@ -8,17 +8,16 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/scenarios"
 	"github.com/tidemark-lab/tidemark/train"
-	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // recordedSteps is how many steps of a training its memory timeline shows.
@@ -193,12 +192,8 @@ func chooseData(c *cli.Context, s *train.Settings) error {
 		}
 		return nil
 	}
-	s.Tokens = c.Int("seq")
-	if s.Tokens == 0 && !c.IsSet("seq") {
-		s.Tokens = min(context, 256)
-	}
-	if s.Tokens < 1 || s.Tokens > context {
-		return fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", s.Tokens, context, context)
+	if s.Tokens, err = sequenceOf(c, context, 256); err != nil {
+		return err
 	}
 	s.Data = train.DataSettings{Kind: "random-tokens"}
 	if path := c.String("data"); path != "" {
@@ -208,6 +203,19 @@ func chooseData(c *cli.Context, s *train.Settings) error {
 		s.Data = train.DataSettings{Kind: "text", Path: path, Bytes: c.Bool("bytes-as-tokens")}
 	}
 	return nil
+}
+
+// sequenceOf is the length that --seq gives sequences: from 1 to the model's
+// context, and without the flag the context, at most so many tokens.
+func sequenceOf(c *cli.Context, context, most int) (int, error) {
+	if !c.IsSet("seq") {
+		return min(context, most), nil
+	}
+	n := c.Int("seq")
+	if n < 1 || n > context {
+		return 0, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", n, context, context)
+	}
+	return n, nil
 }
 
 func outputsOf(c models.Config) (int, error) {
@@ -255,138 +263,18 @@ func runTraining(c *cli.Context) error {
 	return job.run(c)
 }
 
-// training is a training that the command line started.
-type training struct {
-	dev       chosen
-	trainer   *train.Trainer
-	recorder  *instrument.Recorder
-	sources   train.Sources
-	dir       folder
-	save      string
-	reported  train.StepStats
-	evaluated *train.Evaluation
-	close     func()
-}
-
-func newTraining(c *cli.Context, dev chosen) (*training, error) {
-	j := &training{dev: dev, save: c.String("save"), close: func() {}}
-	var err error
-	if j.dir, err = resultFolder(c.String("out"), "train", c.Bool("force")); err != nil {
-		return nil, err
-	}
-	resume := c.String("resume")
-	var settings train.Settings
-	switch {
-	case resume != "" && j.save != "" && j.save != resume:
-		return nil, errors.New("--save and --resume: a resumed training is saved where it was; leave --save out")
-	case resume != "":
-		if err = checkResume(c); err != nil {
-			return nil, err
-		}
-		j.save = resume
-		if settings, err = train.ReadSettings(resume); err != nil {
-			return nil, err
-		}
-		if c.IsSet("precision") && settings.Mixed != dev.mixed() {
-			return nil, errors.New("--resume: the saved training goes on in its own precision; leave --precision out")
-		}
-		if err = movedText(c, &settings); err != nil {
-			return nil, err
-		}
-	default:
-		if settings, err = settingsOf(c); err != nil {
-			return nil, err
-		}
-		settings.Mixed = dev.mixed()
-		if err := settings.Validate(); err != nil {
-			return nil, err
-		}
-		if j.save != "" && train.HasSave(j.save) && !c.Bool("force") {
-			return nil, fmt.Errorf("--save %s: it holds a saved training; --resume it, name another folder, or --force to replace it", j.save)
-		}
-	}
-	if dev.kind != "meta" || settings.Data.Kind == "text" {
-		if j.sources, err = openSources(c, &settings); err != nil {
-			return nil, err
-		}
-	}
-	d, err := dev.open()
-	if err != nil {
-		return nil, err
-	}
-	j.recorder = instrument.New(instrument.Options{NoTiming: dev.kind == "meta"})
-	j.recorder.Attach(d.Allocator())
-	o := train.TrainerOptions{Session: session.Options{WorkspaceBytes: workspaceBytes(c, dev.kind), Interrupted: c.Context.Err}}
-	if resume != "" {
-		j.trainer, err = train.Resume(d, j.recorder, resume, func(s *train.Settings) {
-			if c.IsSet("steps") {
-				s.Steps = c.Int("steps")
-			}
-			s.Data = settings.Data
-		}, o)
-	} else {
-		j.trainer, err = train.NewTrainer(d, j.recorder, settings, o)
-	}
-	if err != nil {
-		d.Close()
-		return nil, err
-	}
-	j.close = func() {
-		j.trainer.Close()
-		d.Close()
-	}
-	if done, steps := j.trainer.Steps(), j.trainer.Settings.Steps; done >= steps {
-		j.close()
-		return nil, fmt.Errorf("--resume %s: its %d steps are done; name more with --steps", resume, done)
-	}
-	return j, nil
-}
-
-// openSources opens the data, and fits a preset's vocabulary to a new text.
-func openSources(c *cli.Context, s *train.Settings) (train.Sources, error) {
-	if s.Data.Kind != "text" {
-		return s.OpenSources(nil)
-	}
-	fits, most := s.Data.Vocabulary == nil && fitsVocabulary(c, s), 0
-	if !fits {
-		var err error
-		if _, most, _, err = models.Sizes(s.Model); err != nil {
-			return train.Sources{}, err
-		}
-	}
-	text, err := s.LoadText(c.Context, most)
-	if err != nil {
-		return train.Sources{}, err
-	}
-	if fits {
-		s.Model = s.Model.With(map[string]any{"vocab_size": text.Vocabulary.Size()})
-	}
-	return s.OpenSources(text)
-}
-
 func (j *training) run(c *cli.Context) error {
-	if j.save != "" {
-		undo, err := makeFolder("--save", j.save)
-		if err != nil {
-			return err
-		}
-		defer undoing(c.Context, undo)()
-	}
-	undo, err := makeFolder("output folder", j.dir.path)
-	if err != nil {
-		return err
-	}
-	defer undoing(c.Context, undo)()
 	defer keep(c.Context)() // the loop ends by itself, and saves
 	talk := newProgress(c.App.ErrWriter, j.trainer.Steps(), j.trainer.Settings.Steps)
 	if !c.Bool("json") {
 		describeTraining(c.App.Writer, j)
 	}
+	var err error
 	if j.dev.kind == "meta" {
 		err = j.plan(c.Context)
 	} else {
 		err = j.trainer.Run(c.Context, j.sources, train.LoopOptions{
-			SaveFolder: j.save, SaveEvery: c.Int("save-every"), Workers: c.Int("workers"), RecordSteps: recordedSteps,
+			Folder: j.folder, SaveEvery: c.Int("save-every"), Workers: c.Int("workers"), RecordSteps: recordedSteps,
 			OnStep: func(s train.StepStats) { j.reported = s; talk.step(s) },
 			OnEvaluation: func(step int, e train.Evaluation) {
 				j.evaluated = &e
@@ -406,15 +294,23 @@ func (j *training) run(c *cli.Context) error {
 			return errors.Join(err, e)
 		}
 	} else if err == nil {
-		if e := outcome.Report.WriteText(c.App.Writer, report.TextOptions{ExactBytes: c.Bool("bytes")}); e != nil {
-			return e
+		if e := j.print(c, outcome.Report, files); e != nil {
+			return fmt.Errorf("printing the results, which are in %s: %w", j.dir.path, e)
 		}
-		j.summary(c.App.Writer, files)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w (the report of what was done is in %s)", err, j.dir.path)
+		return fmt.Errorf("%w (%sthe report of what was done is in %s)", err, j.lastSave(err), j.dir.path)
 	}
 	return err
+}
+
+// lastSave says that a training which diverged keeps its last good save.
+func (j *training) lastSave(err error) string {
+	var diverged *train.DivergedError
+	if j.save == "" || !errors.As(err, &diverged) || !train.HasSave(j.save) {
+		return ""
+	}
+	return "the last good save in " + j.save + " is kept; "
 }
 
 // plan runs a few steps on meta, where all later ones are alike.
@@ -503,15 +399,23 @@ func describeTraining(w io.Writer, j *training) {
 	}
 }
 
-func (j *training) summary(w io.Writer, files []string) {
+// print writes the tables and what the training came to.
+func (j *training) print(c *cli.Context, r *report.Report, files []string) error {
+	w := c.App.Writer
+	if err := r.WriteText(w, report.TextOptions{ExactBytes: c.Bool("bytes")}); err != nil {
+		return err
+	}
+	var b strings.Builder
 	if l := j.reported.Loss; l != nil && !math.IsNaN(*l) {
-		fmt.Fprintf(w, "\nstep %d: loss %.4f\n", j.reported.Step, *l)
+		fmt.Fprintf(&b, "\nstep %d: loss %.4f\n", j.reported.Step, *l)
 	}
 	if e := j.evaluated; e != nil {
-		fmt.Fprintf(w, "held out: loss %.4f, accuracy %.2f %% over %d targets\n", e.Loss, 100*e.Accuracy, e.Targets)
+		fmt.Fprintf(&b, "held out: loss %.4f, accuracy %.2f %% over %d targets\n", e.Loss, 100*e.Accuracy, e.Targets)
 	}
 	if j.save != "" {
-		fmt.Fprintf(w, "saved in %s\n", j.save)
+		fmt.Fprintf(&b, "saved in %s\n", j.save)
 	}
-	fmt.Fprintf(w, "wrote %s\n", joinNames(files))
+	fmt.Fprintf(&b, "wrote %s\n", joinNames(files))
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -58,6 +58,8 @@ type Report struct {
 	// Results are what an experiment found beside its runs, such as a table of
 	// a formula; nil when there is nothing.
 	Results any `json:"results,omitempty"`
+	// Files are the names of the run's files, this one among them, in its folder.
+	Files []string `json:"files,omitempty"`
 }
 
 // Device says what ran.
