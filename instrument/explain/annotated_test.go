@@ -96,7 +96,7 @@ func (x *annotatedAlloc) phaseOf() string {
 // recomputed says that a checkpointed segment ran again: Python of a module in
 // the backward pass.
 func (x *annotatedAlloc) recomputed() bool {
-	return x.phaseOf() == "backward" && x.node == "" && strings.Contains(x.python, "forward")
+	return x.phaseOf() == "backward" && strings.Contains(x.python, ":forward:")
 }
 
 var recomputeFrames = []snapshot.Frame{{Filename: installed + "torch/nn/modules/module.py", Line: 1790, Name: "_call_impl"},
@@ -127,7 +127,9 @@ func (a *annotated) build() {
 	for event := 0; event <= last; event++ {
 		e, ok := at[event]
 		if !ok {
-			phases[event] = phase
+			if phases[event] = phase; recomputing {
+				phases[event] = "recompute"
+			}
 			continue
 		}
 		x := &a.allocs[e.alloc]
@@ -210,6 +212,7 @@ func (a *annotated) truth(phases []string) {
 		switch {
 		case (x.bytes == 33554432 || x.bytes == 1048576) && x.freed < 0 && strings.HasSuffix(x.op, "mm"):
 			x.category = Workspace
+			x.decidable = x.bytes != 1048576 // cuBLAS's own was taken before, which is not in the file
 		case p == "build" || p == "wrap" || p == "begin":
 			x.category = Parameter
 			if x.freed >= 0 && x.freed < firstForward {

@@ -27,9 +27,12 @@ func (a *Analysis) answer(r *Report) []string {
 	}
 	first := fmt.Sprintf("Allocated memory peaks at %s %.3f s into the history%s, with %s reserved (reserved peaks at %s); %s of it were there before the history began.",
 		size(p.AllocatedBytes), p.Time, where, size(p.ReservedBytes), size(r.PeakReserved.ReservedBytes), size(r.Before.AllocatedBytes))
+	if r.Events == 0 {
+		first = fmt.Sprintf("When the file was taken %s were allocated and %s reserved; it has no history, so no peak.", size(p.AllocatedBytes), size(p.ReservedBytes))
+	}
 	if o := r.OOM; o != nil {
 		first = fmt.Sprintf("It ran out of memory %.3f s into the history: %s were asked for at %s, with %s allocated and %s reserved.",
-			o.Time, size(o.RequestedBytes), o.Line, size(o.AllocatedBytes), size(o.ReservedBytes))
+			o.Time, size(o.RequestedBytes), at(o.Line), size(o.AllocatedBytes), size(o.ReservedBytes))
 	}
 	return []string{first, a.composition(r), advice(r)}
 }
@@ -52,6 +55,12 @@ func (a *Analysis) composition(r *Report) string {
 		list = append(list, fmt.Sprintf("%s %s (%s)", p.name, size(p.bytes), share(p.bytes, r.Peak.AllocatedBytes)))
 	}
 	text := "At the peak there are, inferred: " + strings.Join(list, ", ")
+	switch {
+	case r.Events == 0 && len(list) > 0:
+		text = "Inferred, that is " + strings.Join(list, ", ")
+	case len(list) == 0:
+		text = "Nothing is allocated"
+	}
 	if len(r.Peak.ByLine) > 0 {
 		g := r.Peak.ByLine[0]
 		text += fmt.Sprintf("; most was made at %s, %s", g.Line, size(g.Bytes))

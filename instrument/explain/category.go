@@ -6,10 +6,10 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
-// workspaceBytes are what cuBLAS and cuBLASLt take for a thread's work: by
-// default (4 MiB × 2 + 16 KiB × 8 before Hopper, 32 MiB from it on), and
-// cuBLASLt's own.
-var workspaceBytes = map[int64]bool{8519680: true, 33554432: true, 4194304: true, 1048576: true, 68157440: true, 34078720: true}
+// workspaceBytes are what cuBLAS takes for a thread's work, 8 MiB and 128 KiB
+// or, from Hopper on, 32 MiB, and cuBLASLt on such a card. With true a size is
+// that of other things, too: it counts only beside one of the others.
+var workspaceBytes = map[int64]bool{8519680: false, 33554432: false, 4194304: true, 1048576: true}
 
 // categorize infers what every block was for. The rules are those of
 // docs/snapshots.md, in their order.
@@ -32,14 +32,16 @@ type categorizer struct {
 	firstForward, lastWork int
 	inSpan                 []int32        // span of each entry
 	nextBackward           []int32        // by span: the first entry of the backward pass that follows its forward pass, or len(trace)
-	gradients              map[int64]int  // blocks that outlive the backward pass that made them, by requested size
+	gradients              map[int64]int  // the most blocks of a requested size that outlive a backward pass that made them
 	parameters             map[int64]bool // requested sizes of what was built before the first forward pass
+	matched                map[int64]int  // blocks from before the history that were given a purpose by their size
+	workspaces             map[int64]int  // blocks that are never freed and have a workspace's size, by it
 }
 
 func newCategorizer(h *history, spans []span) *categorizer {
 	n := len(h.trace)
 	c := &categorizer{h: h, spans: spans, end: n, firstForward: n, inSpan: make([]int32, n), nextBackward: make([]int32, len(spans)),
-		gradients: map[int64]int{}, parameters: map[int64]bool{}}
+		gradients: map[int64]int{}, parameters: map[int64]bool{}, workspaces: map[int64]int{}, matched: map[int64]int{}}
 	for i, s := range spans {
 		for e := s.first; e < s.end; e++ {
 			c.inSpan[e] = int32(i)
@@ -78,13 +80,26 @@ func newCategorizer(h *history, spans []span) *categorizer {
 // parameterSizes notes what outlives a backward pass and what was built
 // before the first forward pass: the sizes of gradients and of parameters.
 func (c *categorizer) parameterSizes() {
-	for i := c.h.earlier; i < len(c.h.blocks); i++ {
+	perPass := map[int64]int{}
+	pass := int32(-1)
+	for i := range c.h.blocks {
 		b := &c.h.blocks[i]
+		if _, ok := workspaceBytes[b.requested]; ok && int(b.free) == len(c.h.trace) {
+			c.workspaces[b.requested]++
+		}
+		if b.alloc < 0 || len(c.spans) == 0 {
+			continue
+		}
 		switch t := c.hintOf(b); {
 		case t == hintBuild && int(b.alloc) < c.firstForward && int(b.free) > c.firstForward:
 			c.parameters[b.requested] = true
 		case t == hintBackward && int(b.free) > c.spanEnd(b) && c.spanEnd(b) < c.end:
-			c.gradients[b.requested]++
+			if pass != c.inSpan[b.alloc] {
+				pass = c.inSpan[b.alloc]
+				clear(perPass)
+			}
+			perPass[b.requested]++
+			c.gradients[b.requested] = max(c.gradients[b.requested], perPass[b.requested])
 		}
 	}
 }
@@ -113,7 +128,9 @@ func (c *categorizer) of(b *block) Category {
 	switch {
 	case c.isWorkspace(b, f):
 		return Workspace
-	case b.alloc < 0, len(c.spans) == 0:
+	case b.alloc < 0:
+		return c.earlier(b, f)
+	case len(c.spans) == 0:
 		return Unknown
 	}
 	end := c.spanEnd(b)
@@ -178,13 +195,44 @@ func (c *categorizer) madeOutside(b *block, end int) Category {
 	return Input
 }
 
+// earlier is what a block from before the history was for, by its stack if the
+// state at the end has it. Without, what has the size of a gradient and lives
+// on is a parameter, as many as there are gradients, and optimizer state beyond
+// that number.
+func (c *categorizer) earlier(b *block, f *stackFacts) Category {
+	switch f.hint {
+	case hintBuild:
+		return Parameter
+	case hintForward:
+		return Activation
+	case hintBackward:
+		return Gradient
+	case hintOptimizer:
+		return OptimizerState
+	}
+	n := c.gradients[b.requested]
+	if n == 0 || int(b.free) < c.lastWork || b.requested < 512 {
+		return Unknown
+	}
+	c.matched[b.requested]++
+	if c.matched[b.requested] <= n {
+		return Parameter
+	}
+	return OptimizerState
+}
+
 // isWorkspace tells a library's workspace: by the frames that take one, else
-// by a size that libraries are known to take, once, and for good.
+// by a size that libraries are known to take, seldom and for good, and that no
+// parameter has.
 func (c *categorizer) isWorkspace(b *block, f *stackFacts) bool {
 	if f.marks&markWorkspace != 0 {
 		return true
 	}
-	if !workspaceBytes[b.requested] || int(b.free) < len(c.h.trace) {
+	common, ok := workspaceBytes[b.requested]
+	if !ok || int(b.free) < len(c.h.trace) || c.workspaces[b.requested] > 2 || c.parameters[b.requested] {
+		return false
+	}
+	if common && c.workspaces[8519680]+c.workspaces[33554432] == 0 {
 		return false
 	}
 	op := strings.ToLower(c.h.stacks.names.text(f.op))

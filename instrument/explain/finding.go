@@ -49,7 +49,7 @@ func (a *Analysis) findings(r *Report) []Finding {
 		(*evidence).activations, (*evidence).logits, (*evidence).inputs, (*evidence).modelState, (*evidence).cacheHeld,
 	} {
 		f := look(c)
-		if f == nil {
+		if f == nil || f.Bytes <= 0 && f.rank != rankFailure {
 			continue
 		}
 		if f.rank == rankAvoidable && f.Bytes < r.Peak.AllocatedBytes/20 {
@@ -151,6 +151,14 @@ func (a *Analysis) lines(blocks []int32, n int) []string {
 		list = append(list, fmt.Sprintf("%s in %s by %s", size(g.Bytes), plural(g.Blocks, "block"), g.Line))
 	}
 	return list
+}
+
+// at is a line in a sentence.
+func at(line string) string {
+	if line == "" {
+		return "a line that no stack shows"
+	}
+	return line
 }
 
 func size(n int64) string { return report.Bytes(n, false) }

@@ -44,7 +44,7 @@ func (e *evidence) growingCopy() *Finding {
 		f.Kind, what = "kv_cache_copy", "The key/value cache"
 		f.Remedy = "Allocate the cache once: generate(…, cache_implementation=\"static\"), or a StaticCache of the final length; for long prompts also fewer key/value heads or a sliding window."
 	}
-	f.Title = fmt.Sprintf("%s that %s grows is copied whole each time, %d times.", what, f.Line, copies)
+	f.Title = fmt.Sprintf("%s that %s grows is copied whole each time, %d times.", what, at(f.Line), copies)
 	f.Reasons = append([]string{fmt.Sprintf("%s at last; %s were written to grow it, in %s; old and new are both allocated while a part is copied",
 		size(held), size(copied), plural(len(blocks), "block"))}, e.lines(last, 3)...)
 	return f

@@ -48,14 +48,14 @@ func (e *evidence) growth() *Finding {
 	}
 	each := bytes / int64(len(perStep))
 	f := &Finding{Kind: "growth", Bytes: bytes, Line: e.mainSite(held), rank: rankDefect}
-	f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s makes is kept.", size(each), f.Line)
+	f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s makes is kept.", size(each), at(f.Line))
 	f.Reasons = append(f.Reasons, fmt.Sprintf("%s of %d steps are still there when the last step ends: %s", size(bytes), len(perStep), plural(len(held), "block")))
 	f.Reasons = append(f.Reasons, e.lines(held, 3)...)
 	f.Reasons = append(f.Reasons, fmt.Sprintf("allocated at the ends of steps: %s", e.stepEnds()))
 	f.Remedy = "Keep numbers, not tensors: append .item() for a loss, .detach().cpu() for outputs, or drop the list, dictionary or attribute that holds them."
 	if e.keepsGraph(held) {
 		f.Kind = "kept_graph"
-		f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s returns keeps its whole graph.", size(each), f.Line)
+		f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s returns keeps its whole graph.", size(each), at(f.Line))
 		f.Remedy = "Run it under torch.no_grad() (torch.inference_mode()) if no backward pass follows; else detach() what is kept before it is stored."
 	}
 	return f
@@ -173,7 +173,7 @@ func (e *evidence) keptGraph() *Finding {
 		return nil
 	}
 	f := &Finding{Kind: "kept_graph", Bytes: best.bytes, Line: e.mainSite(best.kept), rank: rankDefect}
-	f.Title = fmt.Sprintf("The forward pass at %s keeps %s for a backward pass that never comes.", f.Line, size(best.bytes))
+	f.Title = fmt.Sprintf("The forward pass at %s keeps %s for a backward pass that never comes.", at(f.Line), size(best.bytes))
 	f.Reasons = append([]string{fmt.Sprintf("%s without a backward pass; the largest ends with %s of its blocks still allocated, of %d of the %d stacks that made any",
 		plural(count, "forward pass"), plural(len(best.kept), "block"), len(best.keeps), len(best.ops))}, e.lines(best.kept, 3)...)
 	f.Remedy = "Run evaluation and generation under torch.no_grad() or torch.inference_mode()."

@@ -20,7 +20,7 @@ func (e *evidence) optimizerTemporaries() *Finding {
 		}
 	}
 	f := &Finding{Kind: "optimizer_temporaries", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
-	f.Title = fmt.Sprintf("The peak is in the optimizer step at %s, which makes %s of temporaries.", f.Line, size(bytes))
+	f.Title = fmt.Sprintf("The peak is in the optimizer step at %s, which makes %s of temporaries.", at(f.Line), size(bytes))
 	f.Reasons = e.lines(blocks, 3)
 	if e.report.Peak.Phase == phaseNames[hintOptimizer] {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("without them the peak would be %s lower: other phases reach %s",
@@ -45,7 +45,7 @@ func (e *evidence) earlierOutputs() *Finding {
 		return nil
 	}
 	f := &Finding{Kind: "earlier_outputs", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
-	f.Title = fmt.Sprintf("%s of the step before are still there at the peak: a variable holds what %s returned.", size(bytes), f.Line)
+	f.Title = fmt.Sprintf("%s of the step before are still there at the peak: a variable holds what %s returned.", size(bytes), at(f.Line))
 	f.Reasons = e.lines(blocks, 3)
 	f.Remedy = "Delete the variable (del outputs) when the step is done, or keep only the loss: its old value lives until the next forward pass has returned."
 	return f
@@ -146,7 +146,7 @@ func (e *evidence) activations() *Finding {
 		return nil
 	}
 	f := &Finding{Kind: "activations", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
-	f.Title = fmt.Sprintf("Activations that %s keeps for the backward pass are %s of the peak, %s.", f.Line, share(all, e.report.Peak.AllocatedBytes), size(all))
+	f.Title = fmt.Sprintf("Activations that %s keeps for the backward pass are %s of the peak, %s.", at(f.Line), share(all, e.report.Peak.AllocatedBytes), size(all))
 	f.Reasons = e.lines(blocks, 5)
 	f.Remedy = "Gradient checkpointing (model.gradient_checkpointing_enable()), a smaller batch with gradient accumulation, shorter sequences, or bfloat16 autocast."
 	return f

@@ -36,6 +36,7 @@ const (
 	markReducer                    // distributed training's own buffers
 	markWorkspace                  // a library's workspace is taken
 	markLoss                       // a loss is computed
+	markForward                    // a function named forward
 )
 
 // frameFacts is what one frame says, whatever the stack that it is in.
@@ -132,6 +133,7 @@ var fileMarks = []struct {
 	{"torch/nn/modules/loss.py", markLoss},
 	{"loss_utils.py", markLoss},
 	{"torch/nn/parallel/distributed.py", markReducer},
+	{"deepspeed/ops/adam/", markOptimizer},
 }
 
 // nameMarks are functions that are a sign, in files whose path has the part
@@ -176,9 +178,13 @@ func pythonMarks(o origin, file, name string) mark {
 			m |= f.mark
 		}
 	}
-	if strings.Contains(file, "optim") && o != user && (name == "step" || strings.HasSuffix(name, "_step")) ||
+	folder, base := path.Split(file)
+	if o != user && name == "step" && (strings.Contains(path.Base(folder), "optim") || strings.Contains(base, "optim")) ||
 		strings.HasSuffix(file, "torch/optim/optimizer.py") && (name == "wrapper" || name == "_use_grad") {
 		m |= markOptimizer
+	}
+	if name == "forward" || strings.HasSuffix(name, ".forward") {
+		m |= markForward
 	}
 	if strings.Contains(strings.ToLower(path.Base(file)), "cache") && (name == "update" || strings.HasPrefix(name, "append")) {
 		m |= markCache

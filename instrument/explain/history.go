@@ -67,25 +67,35 @@ type history struct {
 // newHistory replays a device's history for the sizes of blocks, which the
 // file does not have, and links every entry to its block.
 func newHistory(s *snapshot.Snapshot, device int) *history {
-	trace := s.Traces[device]
+	var trace []snapshot.TraceEntry
+	if device < len(s.Traces) {
+		trace = s.Traces[device]
+	}
 	h := &history{device: device, trace: trace, stacks: newStackTable(s), block: make([]int32, len(trace)),
 		allocated: make([]int64, len(trace)), reserved: make([]int64, len(trace))}
-	result, err := snapshot.Replay(s, snapshot.Options{Device: &device, Observe: func(i int, st alloc.Stats) {
+	if len(trace) > 0 {
+		h.replay(s)
+	}
+	if len(trace) == 0 || h.estimated != "" {
+		h.estimate(s)
+	}
+	h.link(s)
+	return h
+}
+
+// replay finds the counters after every entry.
+func (h *history) replay(s *snapshot.Snapshot) {
+	result, err := snapshot.Replay(s, snapshot.Options{Device: &h.device, Observe: func(i int, st alloc.Stats) {
 		h.allocated[i], h.reserved[i] = st.Allocated.Current, st.Reserved.Current
 	}})
 	switch {
 	case err != nil:
 		h.estimated = err.Error()
-	case result.Entries < len(trace):
-		h.estimated = fmt.Sprintf("the replay ended at entry %d of %d", result.Entries, len(trace))
+	case result.Entries < len(h.trace):
+		h.estimated = fmt.Sprintf("the replay ended at entry %d of %d", result.Entries, len(h.trace))
 	default:
 		h.initial = result.Initial
 	}
-	if h.estimated != "" {
-		h.estimate(s)
-	}
-	h.link(s)
-	return h
 }
 
 // estimate gives counters to a history that cannot be replayed: bytes are

@@ -55,7 +55,7 @@ func (e *evidence) limit() *Finding {
 	blocks := e.h.aliveAt(l.Event - 1)
 	f := &Finding{Kind: "does_not_fit", Bytes: l.RequestedBytes, Line: e.mainSite(blocks), rank: rankFailure}
 	f.Title = fmt.Sprintf("Replayed with a limit of %s, it runs out of memory %.3f s into the history: %s are asked for at %s.",
-		size(l.LimitBytes), l.Time, size(l.RequestedBytes), l.Line)
+		size(l.LimitBytes), l.Time, size(l.RequestedBytes), at(l.Line))
 	f.Reasons = e.lines(blocks, 4)
 	f.Remedy = "What the findings below say takes less memory; the largest first."
 	return f

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -133,7 +134,7 @@ func (e *evidence) failure() *Finding {
 		limit = fmt.Sprintf("the device had %s free, so a cap on the process was in the way, between %s and %s", size(o.DeviceFreeBytes),
 			size(o.LimitBytes), size(o.LimitBytes+alloc.SegmentBytes(o.RequestedBytes)))
 	}
-	f.Reasons = append(f.Reasons, fmt.Sprintf("%s asked for at %s by %s; %s", size(o.RequestedBytes), o.Line, o.Op, limit))
+	f.Reasons = append(f.Reasons, fmt.Sprintf("%s asked for at %s by %s; %s", size(o.RequestedBytes), at(o.Line), cmp.Or(o.Op, "an operation that no stack shows"), limit))
 	f.Reasons = append(f.Reasons, fmt.Sprintf("reserved %s, allocated %s, %s unallocated with a largest hole of %s",
 		size(o.ReservedBytes), size(o.AllocatedBytes), size(o.UnallocatedBytes), size(o.LargestHoleBytes)))
 	f.Reasons = append(f.Reasons, e.lines(cause, 4)...)
@@ -149,7 +150,7 @@ func (e *evidence) failure() *Finding {
 			size(o.RequestedBytes), size(o.UnallocatedBytes), size(o.LargestHoleBytes))
 		f.Remedy = "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or pad batches to few lengths."
 	default:
-		f.Title = fmt.Sprintf("Out of memory for %s: %s, %s in all, filled the memory, most of them at %s.", size(o.RequestedBytes), causes[most].what, size(bytes), f.Line)
+		f.Title = fmt.Sprintf("Out of memory for %s: %s, %s in all, filled the memory, most of them at %s.", size(o.RequestedBytes), causes[most].what, size(bytes), at(f.Line))
 		f.Remedy = causes[most].remedy
 	}
 	if passing != "" {

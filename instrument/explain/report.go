@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
@@ -150,28 +151,47 @@ func Analyze(s *snapshot.Snapshot, o Options) (*Analysis, error) {
 	return a, nil
 }
 
+// pickDevice is the index of the device to explain: want, or without it the
+// first whose history is about memory, else the first with segments.
 func pickDevice(s *snapshot.Snapshot, want *int) (int, error) {
+	holds := map[int]bool{}
+	last := len(s.Traces) - 1
+	for i := range s.Segments {
+		holds[s.Segments[i].Device] = true
+		last = max(last, s.Segments[i].Device)
+	}
+	onMemory := func(t []snapshot.TraceEntry) bool {
+		return slices.ContainsFunc(t, func(e snapshot.TraceEntry) bool { return e.Action.OnMemory() })
+	}
 	if want != nil {
-		if *want < 0 || *want >= len(s.Traces) {
-			return 0, fmt.Errorf("there is no device %d; the file has %d", *want, len(s.Traces))
-		}
-		if len(s.Traces[*want]) == 0 {
-			return 0, fmt.Errorf("device %d has no history to explain (was recording on?)", *want)
+		switch {
+		case *want < 0 || *want > last:
+			return 0, fmt.Errorf("there is no device %d; the file has %d", *want, last+1)
+		case !holds[*want] && (*want >= len(s.Traces) || !onMemory(s.Traces[*want])):
+			return 0, fmt.Errorf("device %d has no memory and no history to explain (was recording on?)", *want)
 		}
 		return *want, nil
 	}
 	for i, t := range s.Traces {
-		if len(t) > 0 {
+		if onMemory(t) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("the file has no history to explain (was recording on?)")
+	for i := 0; i <= last; i++ {
+		if holds[i] {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("the file has no memory and no history to explain (was recording on?)")
 }
 
 // window finds the entries between FromSeconds and ToSeconds.
 func (a *Analysis) window() error {
 	trace := a.h.trace
 	a.first, a.end = 0, len(trace)
+	if len(trace) == 0 {
+		return nil
+	}
 	if t := a.options.FromSeconds; t != nil {
 		a.first = a.entryAt(*t-1e-6) + 1
 	}
@@ -193,7 +213,7 @@ func (a *Analysis) entryAt(seconds float64) int {
 
 // seconds is an entry's time since the first one.
 func (a *Analysis) seconds(entry int) float64 {
-	if entry < 0 {
+	if entry < 0 || len(a.h.trace) == 0 {
 		return 0
 	}
 	return float64(a.h.trace[entry].TimeMicros-a.h.trace[0].TimeMicros) / 1e6
@@ -220,14 +240,27 @@ func (a *Analysis) findPeaks() {
 	}
 }
 
+// notes say how sure the rest is.
+func (a *Analysis) notes() []string {
+	var list []string
+	switch {
+	case len(a.h.trace) == 0:
+		list = append(list, "The file has no history: this is what was allocated when it was taken, not a peak. Record one with torch.cuda.memory._record_memory_history().")
+	case a.h.estimated != "":
+		list = append(list, "Bytes are estimates, requests rounded to 512: "+a.h.estimated)
+	}
+	if len(a.h.stacks.facts) < 2 {
+		list = append(list, "The file has no stacks: lines, phases and most categories cannot be told. Record with stacks=\"python\" or \"all\".")
+	}
+	return list
+}
+
 // Report puts the analysis together.
 func (a *Analysis) Report() *Report {
 	last := len(a.h.trace) - 1
 	r := &Report{Device: a.h.device, Events: len(a.h.trace), Seconds: a.seconds(last), Before: a.usage(before), End: a.usage(last),
 		Peak: a.Moment(a.peak), PeakReserved: a.Moment(a.high), Phases: a.phaseReports(), Steps: a.stepReports(), Notes: []string{}}
-	if a.h.estimated != "" {
-		r.Notes = append(r.Notes, "bytes are estimates, requests rounded to 512: "+a.h.estimated)
-	}
+	r.Notes = append(r.Notes, a.notes()...)
 	r.OOM = a.outOfMemory()
 	r.Limit = a.limit()
 	r.Findings = a.findings(r)

@@ -131,6 +131,8 @@ func (r *stackReader) read() stackFacts {
 		return s
 	case s.marks&markRecompute != 0, thread >= 0 && r.facts(thread).marks&markFunction != 0:
 		s.hint = hintBackward
+	case s.hint == hintNone && s.marks&markForward != 0:
+		s.hint = hintForward
 	case s.hint == hintNone && s.marks&markBuild != 0:
 		s.hint = hintBuild
 	case s.hint == hintNone:

@@ -176,7 +176,7 @@ func (t *text) oom(o *OutOfMemory) {
 		what = "at least, a cap on the process: the device had more free"
 	}
 	t.rows([][]string{
-		{t.bytes(o.RequestedBytes), "asked for at " + o.Line + ", " + o.Op},
+		{t.bytes(o.RequestedBytes), "asked for at " + at(o.Line) + ", " + o.Op},
 		{t.bytes(o.AllocatedBytes), "allocated"}, {t.bytes(o.ReservedBytes), "reserved"},
 		{t.bytes(o.UnallocatedBytes), "reserved and not allocated; largest hole " + t.bytes(o.LargestHoleBytes)},
 		{t.bytes(o.DeviceFreeBytes), "free on the device"},
