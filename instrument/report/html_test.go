@@ -85,6 +85,41 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestBanner looks at what a page says first of a run that ended out of memory,
+// of one that went on, and of one that had enough.
+func TestBanner(t *testing.T) {
+	page := func(m *machine) string {
+		var out bytes.Buffer
+		if err := pageOf("oom", Calculated, nil, m).WriteHTML(&out); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		return text[strings.Index(text, "<main>"):strings.Index(text, "Runs</caption>")]
+	}
+	m := newMachine(t, instrument.Options{NoTiming: true}, 6<<30)
+	if err := m.train(3, 48, 768); err == nil {
+		t.Fatal("there was room")
+	}
+	first := page(m)
+	for _, want := range []string{`role="alert"`, "oom 1 ended out of memory.", "forward of step 0, it asked for", "it is not what the run needs", `<p class="headline">oom 1 peaks at`} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the page does not say %q first: %s", want, first)
+		}
+	}
+	if strings.Index(first, "banner") > strings.Index(first, "headline") {
+		t.Error("the banner is below the headline")
+	}
+	m.must(512, instrument.Other, "", "")
+	if again := page(m); !strings.Contains(again, "ran out of memory and went on") || strings.Contains(again, "not what the run needs") {
+		t.Errorf("of a run that went on the page says: %s", again)
+	}
+	enough := newMachine(t, instrument.Options{NoTiming: true}, 0)
+	enough.linear(true)
+	if first := page(enough); strings.Contains(first, "banner") {
+		t.Errorf("of a run with enough memory the page says: %s", first)
+	}
+}
+
 func TestPageErrors(t *testing.T) {
 	if err := (Page{}).WriteHTML(&bytes.Buffer{}); err == nil {
 		t.Error("a page without a report is written")

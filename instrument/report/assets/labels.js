@@ -68,6 +68,8 @@ Object.assign(Chart.prototype, {
       }
     }
     this.marks(u, y, faint);
+    this.drawFailures(u);
+    this.drawReserved(u, ink);
     this.drawPeak(u, ink);
     ctx.restore();
   },
@@ -101,6 +103,52 @@ Object.assign(Chart.prototype, {
       ctx.stroke();
       ctx.globalAlpha = 1;
     }
+  },
+
+  // drawFailures draws a line where a request ran out of memory.
+  drawFailures(u) {
+    const {ctx, bbox} = u, r = uPlot.pxRatio, color = css('--fail');
+    ctx.font = `600 ${12 * r}px system-ui, sans-serif`;
+    ctx.fillStyle = ctx.strokeStyle = color;
+    ctx.lineWidth = 1.5 * r;
+    let last = -Infinity;
+    for (const f of this.timeline.run.failures) {
+      const at = this.axis === 'time' ? f.seconds : f.event + 0.5;
+      if (at < this.lo || at > this.hi) continue;
+      const x = u.valToPos(at, 'x', true), text = 'out of memory: ' + sized(f.requested_bytes) + ' asked for', width = ctx.measureText(text).width;
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      const flip = x + width + 8 * r > bbox.left + bbox.width, from = flip ? x - width - 5 * r : x + 5 * r;
+      if (from < last) continue;
+      ctx.fillStyle = css('--card');
+      ctx.globalAlpha = 0.85;
+      ctx.fillRect(from - 3 * r, bbox.top + bbox.height - 19 * r, width + 6 * r, 17 * r);
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = color;
+      ctx.textAlign = 'left';
+      ctx.fillText(text, from, bbox.top + bbox.height - 10 * r);
+      last = from + width;
+    }
+  },
+
+  // drawReserved rings the first moment of the greatest reserved bytes.
+  drawReserved(u, ink) {
+    const {reserved, x: along, event} = this.view, r = uPlot.pxRatio;
+    if (this.reservedOf !== this.view) {
+      this.reservedOf = this.view;
+      this.reservedAt = reserved.reduce((best, n, i) => n > reserved[best] ? i : best, 0);
+    }
+    const i = this.reservedAt, at = this.axis === 'time' ? along[i] : event[i] + 0.5;
+    if (!reserved[i] || at < this.lo || at > this.hi) return;
+    u.ctx.beginPath();
+    u.ctx.arc(u.valToPos(at, 'x', true), u.valToPos(reserved[i] / this.unitBytes, 'y', true), 4 * r, 0, 2 * Math.PI);
+    u.ctx.fillStyle = css('--card');
+    u.ctx.fill();
+    u.ctx.strokeStyle = ink;
+    u.ctx.lineWidth = 1.6 * r;
+    u.ctx.stroke();
   },
 
   drawPeak(u, ink) {
