@@ -54,10 +54,10 @@ func (a *Analysis) composition(r *Report) string {
 	for _, p := range parts[:min(4, len(parts))] {
 		list = append(list, fmt.Sprintf("%s %s (%s)", p.name, size(p.bytes), share(p.bytes, r.Peak.AllocatedBytes)))
 	}
-	text := "At the peak there are, inferred: " + strings.Join(list, ", ")
+	text := "At the peak there are, " + r.CategoryBasis + ": " + strings.Join(list, ", ")
 	switch {
 	case r.Events == 0 && len(list) > 0:
-		text = "Inferred, that is " + strings.Join(list, ", ")
+		text = "As " + r.CategoryBasis + ", that is " + strings.Join(list, ", ")
 	case len(list) == 0:
 		text = "Nothing is allocated"
 	}

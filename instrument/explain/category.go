@@ -16,7 +16,9 @@ var workspaceBytes = map[int64]bool{8519680: false, 33554432: false, 4194304: tr
 func (h *history) categorize(spans []span) {
 	c := newCategorizer(h, spans)
 	for i := range h.blocks {
-		h.blocks[i].category = c.of(&h.blocks[i])
+		if !h.blocks[i].recorded {
+			h.blocks[i].category = c.of(&h.blocks[i])
+		}
 	}
 	c.fates()
 }
@@ -255,7 +257,7 @@ func (c *categorizer) fates() {
 	lives := map[key]life{}
 	for i := c.h.earlier; i < len(c.h.blocks); i++ {
 		b := &c.h.blocks[i]
-		if b.stack == 0 || int(b.alloc) >= c.end {
+		if b.stack == 0 || b.recorded || int(b.alloc) >= c.end {
 			continue
 		}
 		k := key{b.stack, b.requested}

@@ -55,7 +55,7 @@ var recordings = []struct {
 		Parameter: smolBytes + 256, OptimizerState: 2*smolBytes + 74*4,
 		Activation: smolKept(8, 256, 8) + 8*256*8192*4,
 		Temporary:  2*8*256*8192*4 + 4, // logits' gradient, and log-softmax's
-		Workspace:  68157440}, "sdpa_attention", "Logits"},
+		Workspace:  68157440}, "144.0 MiB of that are attention's scores", "Logits"},
 	{"leak_logits", 1263417344, 1363148800, "backward", "growth", "train.py:31", map[Category]int64{
 		Parameter: smolBytes + 256, OptimizerState: 2 * smolBytes,
 		Activation: smolKept(4, 256, 8) + 4*256*8192*4 + 6*4*256*8192*4, // five steps' logits, and this one's

@@ -148,8 +148,35 @@ func (e *evidence) activations() *Finding {
 	f := &Finding{Kind: "activations", Bytes: bytes, Line: e.mainSite(blocks), rank: rankTradeOff}
 	f.Title = fmt.Sprintf("Activations that %s keeps for the backward pass are %s of the peak, %s.", at(f.Line), share(all, e.report.Peak.AllocatedBytes), size(all))
 	f.Reasons = e.lines(blocks, 5)
+	if reason := e.scores(blocks); reason != "" {
+		f.Reasons = append(f.Reasons, reason)
+	}
 	f.Remedy = "Gradient checkpointing (model.gradient_checkpointing_enable()), a smaller batch with gradient accumulation, shorter sequences, or bfloat16 autocast."
 	return f
+}
+
+// scores says that attention keeps the scores of every pair of positions: its
+// stacks have blocks much larger than the queries and keys beside them, which a
+// fused kernel does not make.
+func (e *evidence) scores(blocks []int32) string {
+	bySize := map[int64][]int32{}
+	for _, id := range blocks {
+		if b := &e.h.blocks[id]; e.facts(b).marks&markAttention != 0 {
+			bySize[b.requested] = append(bySize[b.requested], id)
+		}
+	}
+	var common, largest int64 // the size of most blocks, and the largest one
+	for n, list := range bySize {
+		if len(list) > len(bySize[common]) || len(list) == len(bySize[common]) && n < common {
+			common = n
+		}
+		largest = max(largest, n)
+	}
+	if largest < 2*common || largest < 1<<20 {
+		return ""
+	}
+	return fmt.Sprintf("%s of that are attention's scores, it seems: %s of %s beside operands of %s; its flash and memory-efficient kernels do not keep them",
+		size(e.bytesOf(bySize[largest])), plural(len(bySize[largest]), "block"), size(largest), size(common))
 }
 
 // inputs finds batches or data that are kept on the device.

@@ -37,6 +37,7 @@ const (
 	markWorkspace                  // a library's workspace is taken
 	markLoss                       // a loss is computed
 	markForward                    // a function named forward
+	markAttention                  // attention is computed
 )
 
 // frameFacts is what one frame says, whatever the stack that it is in.
@@ -116,6 +117,8 @@ func nativeFrame(name string) frameFacts {
 		f.marks |= markWorkspace
 	case f.op == "cross_entropy_loss", f.op == "nll_loss", strings.HasPrefix(f.op, "nll_loss"), f.op == "log_softmax", f.op == "_log_softmax":
 		f.marks |= markLoss
+	case strings.Contains(f.op, "attention"):
+		f.marks |= markAttention
 	case strings.Contains(name, "c10d::Reducer"):
 		f.marks |= markReducer
 	}
@@ -182,6 +185,9 @@ func pythonMarks(o origin, file, name string) mark {
 	if o != user && name == "step" && (strings.Contains(path.Base(folder), "optim") || strings.Contains(base, "optim")) ||
 		strings.HasSuffix(file, "torch/optim/optimizer.py") && (name == "wrapper" || name == "_use_grad") {
 		m |= markOptimizer
+	}
+	if lower := strings.ToLower(name); strings.Contains(lower, "attention") || strings.Contains(lower, "sdpa") {
+		m |= markAttention
 	}
 	if name == "forward" || strings.HasSuffix(name, ".forward") {
 		m |= markForward

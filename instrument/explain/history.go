@@ -46,6 +46,7 @@ type block struct {
 	alloc, free      int32 // trace entries; before, and len(trace) where there is none
 	stack            snapshot.StackID
 	category         Category
+	recorded         bool // the file says the category
 	stream           int32
 }
 
@@ -135,6 +136,7 @@ func (h *history) link(s *snapshot.Snapshot) {
 		live[h.blocks[i].addr] = int32(i)
 	}
 	level := h.initial.Allocated.Current
+	categories := recordedCategories(s)
 	for i := range h.trace {
 		e := &h.trace[i]
 		h.block[i] = -1
@@ -145,6 +147,9 @@ func (h *history) link(s *snapshot.Snapshot) {
 			id := int32(len(h.blocks))
 			h.blocks = append(h.blocks, block{addr: e.Addr, bytes: change, requested: e.Bytes, alloc: int32(i), free: int32(len(h.trace)),
 				stack: e.Stack, stream: int32(e.Stream)})
+			if c := categories[e.Note]; c >= 0 {
+				h.blocks[id].category, h.blocks[id].recorded = Category(c), true
+			}
 			live[e.Addr], h.block[i] = id, id
 		case snapshot.FreeRequested:
 			if id, ok := live[e.Addr]; ok {
@@ -159,6 +164,20 @@ func (h *history) link(s *snapshot.Snapshot) {
 			h.oom = append(h.oom, i)
 		}
 	}
+}
+
+// recordedCategories are the categories that a file's notes name, by NoteID; -1
+// for none.
+func recordedCategories(s *snapshot.Snapshot) []int {
+	list := make([]int, s.Notes())
+	for i := range list {
+		list[i] = -1
+		var c Category
+		if text := s.Note(snapshot.NoteID(i)).Category; text != "" && c.UnmarshalText([]byte(text)) == nil {
+			list[i] = int(c)
+		}
+	}
+	return list
 }
 
 // earlierBlocks are the blocks from before the history: those that it frees

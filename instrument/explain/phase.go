@@ -1,6 +1,9 @@
 package explain
 
 import (
+	"sort"
+	"strings"
+
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -16,19 +19,75 @@ var phaseNames = [...]string{hintNone: "unknown", hintOther: "other", hintBuild:
 
 // phases divides a history into phases and steps. What the stacks show is
 // joined into runs; what they do not show is told from what is around it.
-func (h *history) phases() []span {
+func (h *history) phases(marks []snapshot.Annotation) []span {
 	python := false
 	for i := range h.stacks.facts {
 		python = python || h.stacks.facts[i].python
 	}
 	if !python {
-		return nil
+		return h.annotated(marks)
 	}
 	spans := h.runs()
 	spans = joinOther(h, spans)
 	spans = insideBackward(spans)
 	number(spans)
 	return spans
+}
+
+// annotationHints are the phases of annotations whose names have the text: those
+// of PyTorch's optimizers, of record_function and of this module's recordings.
+var annotationHints = []struct {
+	text string
+	hint hint
+}{{"zero_grad", hintZero}, {"zero", hintZero}, {"optim", hintOptimizer}, {"backward", hintBackward}, {"forward", hintForward}}
+
+// annotated are the phases that annotations name, in a file whose stacks show
+// none.
+func (h *history) annotated(marks []snapshot.Annotation) []span {
+	hintOf := func(name string) hint {
+		name = strings.ToLower(name)
+		for _, a := range annotationHints {
+			if strings.Contains(name, a.text) {
+				return a.hint
+			}
+		}
+		return hintNone
+	}
+	at := func(micros int64) int {
+		return sort.Search(len(h.trace), func(i int) bool { return h.trace[i].TimeMicros >= micros })
+	}
+	var list []span
+	open := map[string]int64{}
+	end := 0
+	for _, m := range marks {
+		t := hintOf(m.Name)
+		if m.Device != h.device || t == hintNone {
+			continue
+		}
+		if m.Stage == "START" {
+			open[m.Name] = m.TimeMicros
+			continue
+		}
+		began, ok := open[m.Name]
+		first, last := at(began), at(m.TimeMicros+1)
+		delete(open, m.Name)
+		if !ok || first < end || last <= first {
+			continue // it has no entries, or is inside of another
+		}
+		if first > end {
+			list = append(list, span{first: end, end: first, hint: hintOther})
+		}
+		list = append(list, span{first: first, end: last, hint: t})
+		end = last
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if end < len(h.trace) {
+		list = append(list, span{first: end, end: len(h.trace), hint: hintOther})
+	}
+	number(list)
+	return list
 }
 
 // runs joins entries whose stacks show the same phase. In a file with Python

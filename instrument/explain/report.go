@@ -38,7 +38,10 @@ type Report struct {
 	Findings     []Finding    `json:"findings"` // most important first
 	OOM          *OutOfMemory `json:"oom"`
 	Limit        *Limit       `json:"limit,omitempty"` // what LimitBytes asked
-	Notes        []string     `json:"notes"`           // what to know about how sure the rest is
+	// CategoryBasis is recorded where the file says what blocks are for, else
+	// inferred.
+	CategoryBasis string   `json:"category_basis"`
+	Notes         []string `json:"notes"` // what to know about how sure the rest is
 }
 
 // Usage is both counters at one moment.
@@ -142,7 +145,7 @@ func Analyze(s *snapshot.Snapshot, o Options) (*Analysis, error) {
 		return nil, err
 	}
 	h := newHistory(s, device)
-	a := &Analysis{snapshot: s, options: o, h: h, spans: h.phases()}
+	a := &Analysis{snapshot: s, options: o, h: h, spans: h.phases(s.Annotations)}
 	h.categorize(a.spans)
 	if err := a.window(); err != nil {
 		return nil, err
@@ -261,6 +264,10 @@ func (a *Analysis) Report() *Report {
 	r := &Report{Device: a.h.device, Events: len(a.h.trace), Seconds: a.seconds(last), Before: a.usage(before), End: a.usage(last),
 		Peak: a.Moment(a.peak), PeakReserved: a.Moment(a.high), Phases: a.phaseReports(), Steps: a.stepReports(), Notes: []string{}}
 	r.Notes = append(r.Notes, a.notes()...)
+	r.CategoryBasis = "inferred"
+	if n := len(a.h.blocks); n > 0 && a.h.blocks[n-1].recorded {
+		r.CategoryBasis = "recorded"
+	}
 	r.OOM = a.outOfMemory()
 	r.Limit = a.limit()
 	r.Findings = a.findings(r)

@@ -281,3 +281,23 @@ func TestFragmentation(t *testing.T) {
 		}
 	}
 }
+
+// What a file says of categories and phases is taken as it says.
+func TestRecordedCategories(t *testing.T) {
+	p := newScript()
+	frames := func(op string) []snapshot.Frame {
+		return []snapshot.Frame{{Filename: "operation", Name: op}, {Filename: "module", Name: "layers.0"}}
+	}
+	for i, c := range []Category{Parameter, OptimizerState, Activation} {
+		p.alloc(int64(i+1)*mib, frames("linear.forward"))
+		p.trace[i].Note = p.s.AddNote(snapshot.Note{Category: c.String()})
+	}
+	p.s.Annotations = []snapshot.Annotation{{Stage: "START", Name: "optimizer", TimeMicros: 10}, {Stage: "END", Name: "optimizer", TimeMicros: 10}}
+	r := explained(t, p.end(), Options{})
+	if r.CategoryBasis != "recorded" || r.Peak.ByCategory["optimizer_state"] != 2*mib || r.Peak.ByCategory["parameter"] != mib {
+		t.Errorf("%s %v", r.CategoryBasis, r.Peak.ByCategory)
+	}
+	if len(r.Phases) != 3 || r.Phases[1].Phase != "optimizer" || r.Phases[1].Event != (EventRange{1, 2}) {
+		t.Errorf("phases %+v", r.Phases)
+	}
+}

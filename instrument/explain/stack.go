@@ -109,9 +109,11 @@ func (r *stackReader) read() stackFacts {
 	var s stackFacts
 	outerModule := -1
 	thread := -1 // the outermost Python frame
+	own := false // a stack of this module's own recordings
 	for i := range r.ids {
 		f := r.facts(i)
 		s.marks |= f.marks
+		own = own || f.origin == modulePath
 		if f.origin != native {
 			s.python = true
 			thread = i
@@ -129,6 +131,8 @@ func (r *stackReader) read() stackFacts {
 	switch {
 	case len(r.ids) == 0:
 		return s
+	case own: // its phases and categories are in the file
+		s.hint, s.marks, s.python = hintOther, 0, false
 	case s.marks&markRecompute != 0, thread >= 0 && r.facts(thread).marks&markFunction != 0:
 		s.hint = hintBackward
 	case s.hint == hintNone && s.marks&markForward != 0:

@@ -23,6 +23,7 @@ func (r *Report) WriteText(w io.Writer, exact bool) error {
 		t.paragraph(s, "")
 	}
 	t.findings(r.Findings)
+	t.basis = r.CategoryBasis
 	t.moment("Peak of allocated memory", &r.Peak, true)
 	t.moment("Peak of reserved memory", &r.PeakReserved, false)
 	t.oom(r.OOM)
@@ -36,6 +37,7 @@ func (r *Report) WriteText(w io.Writer, exact bool) error {
 type text struct {
 	w     *bufio.Writer
 	exact bool
+	basis string // of categories
 }
 
 func (t *text) bytes(n int64) string { return report.Bytes(n, t.exact) }
@@ -121,7 +123,7 @@ func (t *text) moment(title string, m *Moment, tables bool) {
 	if !tables {
 		return
 	}
-	t.heading("by category (inferred, as asked for)")
+	t.heading("by category (%s, as asked for)", t.basis)
 	var rows [][]string
 	for _, c := range instrument.Categories() {
 		if n := m.ByCategory[categoryName(c)]; n > 0 {
