@@ -146,3 +146,16 @@ func TestSnapshotDiffAndRanks(t *testing.T) {
 		t.Errorf("an empty folder: status %d: %s", code, stderr)
 	}
 }
+
+// README shows what the program says.
+func TestReadmeShowsExplain(t *testing.T) {
+	_, out, _ := tidemark(t, "snapshot", recordedSnapshot("leak_logits"))
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(out, "\n  2. ")
+	if !strings.Contains(string(readme), "$ tidemark snapshot leak_logits.pickle.gz\n"+head+"\n```") {
+		t.Errorf("README.md does not have\n%s", head)
+	}
+}

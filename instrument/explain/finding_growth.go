@@ -49,7 +49,7 @@ func (e *evidence) growth() *Finding {
 	each := bytes / int64(len(perStep))
 	f := &Finding{Kind: "growth", Bytes: bytes, Line: e.mainSite(held), rank: rankDefect}
 	f.Title = fmt.Sprintf("Memory grows by about %s a step: what %s makes is kept.", size(each), at(f.Line))
-	f.Reasons = append(f.Reasons, fmt.Sprintf("%s of %d steps are still there when the last step ends: %s", size(bytes), len(perStep), plural(len(held), "block")))
+	f.Reasons = append(f.Reasons, fmt.Sprintf("%s that %d steps made are still there when the last step ends, in %s", size(bytes), len(perStep), plural(len(held), "block")))
 	f.Reasons = append(f.Reasons, e.lines(held, 3)...)
 	f.Reasons = append(f.Reasons, fmt.Sprintf("allocated at the ends of steps: %s", e.stepEnds()))
 	f.Remedy = "Keep numbers, not tensors: append .item() for a loss, .detach().cpu() for outputs, or drop the list, dictionary or attribute that holds them."
