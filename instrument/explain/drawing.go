@@ -13,11 +13,12 @@ import (
 // History is the whole history as pages, pictures and the terminal's viewer
 // draw it, whatever part of it Options chose. Positions are indices of trace
 // entries. A stack there is the Python frames, the outermost first, without the
-// interpreter's and those that only call modules, and the operation.
+// interpreter's and those that only call modules, and the operation. Of a file
+// without a history it is one event, at which the file was taken.
 func (a *Analysis) History() *report.History {
-	h := &report.History{End: int64(len(a.h.trace)), CategoryBasis: report.Inferred}
+	h := &report.History{End: max(1, int64(len(a.h.trace))), CategoryBasis: report.Inferred}
 	var last time.Duration
-	h.Times = make([]time.Duration, len(a.h.trace))
+	h.Times = make([]time.Duration, h.End)
 	for i := range a.h.trace {
 		last = max(last, time.Duration(a.h.trace[i].TimeMicros-a.h.trace[0].TimeMicros)*time.Microsecond)
 		h.Times[i] = last
@@ -37,6 +38,9 @@ func (a *Analysis) History() *report.History {
 			Began: h.Times[s.Event.First], Ended: h.Times[s.Event.End-1], Seconds: seconds(h.Times[s.Event.End-1] - h.Times[s.Event.First])})
 	}
 	h.Peak = h.FindPeak()
+	if len(a.h.trace) == 0 && h.Peak.AllocatedBytes > 0 {
+		h.Peak.Event = 0
+	}
 	for _, i := range a.h.oom {
 		u := a.usage(i - 1)
 		f := instrument.Failure{RequestedBytes: a.h.trace[i].Bytes, Step: instrument.NoStep, Event: int64(i),
@@ -81,7 +85,11 @@ func (a *Analysis) drawBlocks(h *report.History) {
 			h.Labels = append(h.Labels, report.BlockLabel{Category: b.category, Module: drawer.module(b.stack), Op: a.name(k.op),
 				Line: shortFile(a.name(line)), Stack: drawer.stack(b.stack, k.op)})
 		}
-		h.Blocks = append(h.Blocks, report.BlockSpan{Start: int64(b.alloc), End: int64(b.free), Addr: b.addr, Bytes: max(b.bytes, 0), Label: label})
+		end := int64(b.free)
+		if int(b.free) == len(a.h.trace) {
+			end = h.End
+		}
+		h.Blocks = append(h.Blocks, report.BlockSpan{Start: int64(b.alloc), End: end, Addr: b.addr, Bytes: max(b.bytes, 0), Label: label})
 	}
 }
 

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,29 @@ func TestPage(t *testing.T) {
 	frames := strings.Join(h.Stacks.Frames(h.Labels[largest.Label].Stack), " / ")
 	if !strings.HasPrefix(frames, "train.py:34 <module> / ") || strings.Contains(frames, "_call_impl") || strings.Contains(frames, "dist-packages") {
 		t.Errorf("the largest block's stack is %s", frames)
+	}
+}
+
+// TestStateOnly draws a file that has no history: what was there when it was
+// taken.
+func TestStateOnly(t *testing.T) {
+	s := new(snapshot.Snapshot)
+	s.Segments = []snapshot.Segment{{Addr: 1 << 30, Bytes: 2 << 20, AllocatedBytes: 1024, ActiveBytes: 1024, RequestedBytes: 1000, Pool: "small",
+		Blocks: []snapshot.Block{{Addr: 1 << 30, Bytes: 1024, RequestedBytes: 1000, State: 1}, {Addr: 1<<30 + 1024, Bytes: 2<<20 - 1024}}}}
+	s.Traces = [][]snapshot.TraceEntry{nil}
+	a, err := Analyze(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := a.History()
+	if err := h.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.Blocks) != 1 || h.Blocks[0].End != 1 || len(h.Segments) != 1 || h.Segments[0].End != 1 || h.Peak.Event != 0 || h.Peak.AllocatedBytes != 1024 || h.Peak.ReservedBytes != 2<<20 {
+		t.Errorf("history %+v", h)
+	}
+	if p := a.Page(a.Report(), "state.pickle"); p.WriteHTML(io.Discard) != nil {
+		t.Error("its page cannot be written")
 	}
 }
 

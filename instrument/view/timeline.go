@@ -36,7 +36,7 @@ func (m *Model) timeline(i int) []string {
 			if cell == g.levels[0] && reserved == height-1-row {
 				bar = m.faint(g.reserved)
 			}
-			if c.first <= s.cursor && s.cursor < c.end {
+			if x == m.cursorX(s, columns) {
 				bar = m.cursorCell(cell, reserved == height-1-row)
 			}
 			out.WriteString(bar)
@@ -44,6 +44,17 @@ func (m *Model) timeline(i int) []string {
 		lines = append(lines, fmt.Sprintf("%*s%s%s", axisWidth-1, label, g.between, out.String()))
 	}
 	return append(lines, m.below(s, columns), m.phaseLine(s))
+}
+
+// cursorX is the cell of the cursor along the plot, -1 if it is out of sight.
+func (m *Model) cursorX(s *subject, columns []column) int {
+	for i, c := range columns {
+		if c.first <= s.cursor && s.cursor < c.end {
+			width := m.plotWidth()
+			return (i*width + len(columns) - 1) / len(columns) // the first that shows the column
+		}
+	}
+	return -1
 }
 
 // cursorCell is a cell of the cursor's column.
@@ -78,7 +89,7 @@ func (m *Model) below(s *subject, columns []column) string {
 				cells[i] = m.colour("!", ansi.Red)
 			}
 		}
-		if c.first <= s.cursor && s.cursor < c.end && (i == 0 || c != columns[(i-1)*len(columns)/len(cells)]) {
+		if i == m.cursorX(s, columns) {
 			cells[i] = m.bold(m.signs().cursor)
 		}
 	}

@@ -43,7 +43,7 @@
     const notes = [];
     if (run.end === run.first) notes.push('No memory was allocated.');
     if (run.first > 0) notes.push(`The first ${exact(run.first)} of ${exact(run.end)} events were not kept.`);
-    if (run.peak && !chart.hasPeak()) notes.push(`The peak of ${amount(run.peak.allocated_bytes, chart)} was among them.`);
+    if (run.peak && !chart.hasPeak()) notes.push(`The peak of ${amount(run.peak.allocated_bytes, chart)} was ${run.first > 0 ? 'among them' : 'there before the first event'}.`);
     if (run.columns) {
       notes.push(`The ${exact(run.end - run.first)} events are drawn as ${exact(chart.view.event.length)} columns with their true maxima.`);
       const {left_out: out} = run;
