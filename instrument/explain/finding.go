@@ -61,7 +61,14 @@ func (a *Analysis) findings(r *Report) []Finding {
 	slices.SortStableFunc(list, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Bytes, a.Bytes))
 	})
-	return list
+	// What two looks have found is said once.
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list, func(f Finding) bool {
+		k := f.Kind + " " + f.Line
+		was := seen[k]
+		seen[k] = true
+		return was
+	})
 }
 
 // evidence is what findings are told from.

@@ -17,18 +17,26 @@ func (e *evidence) growingCopy() *Finding {
 	}
 	var blocks, last []int32
 	var copied int64
-	copies := 0
+	copies, most := 0, 0
 	cache := false
-	for stack, list := range byStack {
-		g := e.generations(list)
-		if g == nil {
-			continue
+	for stack, all := range byStack {
+		held := 0
+		for _, list := range e.risingRuns(all) {
+			g := e.generations(list)
+			if g == nil {
+				continue
+			}
+			blocks = append(blocks, list...)
+			if n := e.h.blocks[list[len(list)-1]].requested; held == 0 || n >= e.h.blocks[last[len(last)-1]].requested {
+				last = append(last[:len(last)-held], list[len(list)-g.width:]...) // of the longest
+				held = g.width
+			}
+			copies += g.count
+			copied += e.bytesOf(list[g.width:]) // the first generation is no copy
+			cache = cache || e.h.stacks.facts[stack].marks&markCache != 0
 		}
-		blocks = append(blocks, list...)
-		last = append(last, list[len(list)-g.width:]...)
-		copies = max(copies, g.count)
-		copied += e.bytesOf(list[g.width:]) // the first generation is no copy
-		cache = cache || e.h.stacks.facts[stack].marks&markCache != 0
+		most = max(most, copies)
+		copies = 0
 	}
 	if len(blocks) == 0 {
 		return nil
@@ -44,10 +52,24 @@ func (e *evidence) growingCopy() *Finding {
 		f.Kind, what = "kv_cache_copy", "The key/value cache"
 		f.Remedy = "Allocate the cache once: generate(…, cache_implementation=\"static\"), or a StaticCache of the final length; for long prompts also fewer key/value heads or a sliding window."
 	}
-	f.Title = fmt.Sprintf("%s that %s grows is copied whole each time, %d times.", what, at(f.Line), copies)
+	f.Title = fmt.Sprintf("%s that %s grows is copied whole each time, %d times.", what, at(f.Line), most)
 	f.Reasons = append([]string{fmt.Sprintf("%s at last; %s were written to grow it, in %s; old and new are both allocated while a part is copied",
 		size(held), size(copied), plural(len(blocks), "block"))}, e.lines(last, 3)...)
 	return f
+}
+
+// risingRuns divides blocks of one stack where their sizes fall: another prompt
+// begins.
+func (e *evidence) risingRuns(list []int32) [][]int32 {
+	var runs [][]int32
+	start := 0
+	for i := 1; i <= len(list); i++ {
+		if i == len(list) || e.h.blocks[list[i]].requested < e.h.blocks[list[i-1]].requested {
+			runs = append(runs, list[start:i])
+			start = i
+		}
+	}
+	return runs
 }
 
 type generations struct {
@@ -56,8 +78,8 @@ type generations struct {
 }
 
 // generations sees whether blocks of one stack are generations of the same
-// tensors, each larger by as much and made while the one before is there,
-// which then goes. It returns nil if not.
+// tensors, each larger, or in the end as large, and made while the one before is
+// there, which then goes. It returns nil if not.
 func (e *evidence) generations(list []int32) *generations {
 	const least = 6
 	if len(list) < least {
@@ -72,11 +94,18 @@ func (e *evidence) generations(list []int32) *generations {
 	if count < least || len(list)%width != 0 {
 		return nil
 	}
+	grew := 0
 	for i := width; i < len(list); i++ {
 		old, b := &e.h.blocks[list[i-width]], &e.h.blocks[list[i]]
-		if b.requested <= old.requested || old.free <= b.alloc || i+width < len(list) && old.free >= e.h.blocks[list[i+width]].alloc {
+		if b.requested > old.requested {
+			grew++
+		}
+		if b.requested < old.requested || old.free <= b.alloc || i+width < len(list) && old.free >= e.h.blocks[list[i+width]].alloc {
 			return nil
 		}
+	}
+	if grew < (least-1)*width {
+		return nil
 	}
 	return &generations{width, count}
 }

@@ -17,7 +17,7 @@ type kept struct {
 // growth finds memory that every step adds to and none gives back.
 func (e *evidence) growth() *Finding {
 	steps := e.report.Steps
-	if len(steps) < 4 {
+	if len(steps) < 3 {
 		return nil
 	}
 	byStack := e.keptByStack()
@@ -26,7 +26,7 @@ func (e *evidence) growth() *Finding {
 	var blocks []int32
 	perStep := map[int]int64{}
 	for _, k := range byStack {
-		if len(k.steps) < max(3, (eligible*2+2)/3-1) {
+		if len(k.steps) < max(2, (eligible*2+2)/3-1) {
 			continue
 		}
 		blocks = append(blocks, k.blocks...)
@@ -43,7 +43,7 @@ func (e *evidence) growth() *Finding {
 		}
 	}
 	bytes := e.bytesOf(held)
-	if len(held) < 3 || bytes < 1<<20 || bytes < e.report.Peak.AllocatedBytes/100 {
+	if len(held) < 2 || bytes < 1<<20 || bytes < e.report.Peak.AllocatedBytes/100 {
 		return nil
 	}
 	each := bytes / int64(len(perStep))
@@ -77,8 +77,7 @@ func (e *evidence) keptByStack() map[snapshot.StackID]*kept {
 		if int(b.alloc) < steps[at].Event.First || int(b.free) < steps[at+1].Event.End {
 			continue
 		}
-		switch b.category {
-		case Parameter, OptimizerState, Workspace, Gradient:
+		if b.category == Parameter || b.category == Workspace {
 			continue
 		}
 		k := byStack[b.stack]
@@ -134,6 +133,7 @@ func (e *evidence) keptGraph() *Finding {
 	}
 	var best *pass
 	count := 0
+	var atPeak []int32
 	i := e.h.earlier
 	for n, s := range e.spans {
 		if s.hint != hintForward || n == len(e.spans)-1 {
@@ -165,6 +165,11 @@ func (e *evidence) keptGraph() *Finding {
 			continue
 		}
 		count++
+		for _, id := range p.kept {
+			if b := &e.h.blocks[id]; int(b.alloc) <= e.peak && int(b.free) > e.peak {
+				atPeak = append(atPeak, id)
+			}
+		}
 		if best == nil || p.bytes > best.bytes {
 			best = p
 		}
@@ -172,10 +177,13 @@ func (e *evidence) keptGraph() *Finding {
 	if best == nil || best.bytes < e.report.Peak.AllocatedBytes/20 {
 		return nil
 	}
-	f := &Finding{Kind: "kept_graph", Bytes: best.bytes, Line: e.mainSite(best.kept), rank: rankDefect}
+	f := &Finding{Kind: "kept_graph", Bytes: max(best.bytes, e.bytesOf(atPeak)), Line: e.mainSite(best.kept), rank: rankDefect}
 	f.Title = fmt.Sprintf("The forward pass at %s keeps %s for a backward pass that never comes.", at(f.Line), size(best.bytes))
-	f.Reasons = append([]string{fmt.Sprintf("%s without a backward pass; the largest ends with %s of its blocks still allocated, of %d of the %d stacks that made any",
-		plural(count, "forward pass"), plural(len(best.kept), "block"), len(best.keeps), len(best.ops))}, e.lines(best.kept, 3)...)
+	if f.Bytes > best.bytes*3/2 {
+		f.Title = fmt.Sprintf("Forward passes at %s each keep up to %s for a backward pass that never comes: %s at the peak.", at(f.Line), size(best.bytes), size(f.Bytes))
+	}
+	f.Reasons = append([]string{fmt.Sprintf("forward passes without a backward pass: %d; the largest ends with %s still allocated, made by %d of the %d stacks that made any",
+		count, plural(len(best.kept), "block"), len(best.keeps), len(best.ops))}, e.lines(best.kept, 3)...)
 	f.Remedy = "Run evaluation and generation under torch.no_grad() or torch.inference_mode()."
 	return f
 }

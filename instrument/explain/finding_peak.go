@@ -94,7 +94,7 @@ func (e *evidence) lossBlocks() []int32 {
 			return false
 		}
 		f := e.facts(b)
-		same := b.requested == logits || 2*b.requested == logits
+		same := near(b.requested, logits) || near(2*b.requested, logits) // or half as wide, or a position shorter
 		switch {
 		case f.marks&markLoss != 0:
 			return true
@@ -104,6 +104,9 @@ func (e *evidence) lossBlocks() []int32 {
 		return same && e.beforeLoss(b)
 	})
 }
+
+// near says that two sizes differ by a thirty-second at most.
+func near(a, b int64) bool { return max(a-b, b-a) <= b/32 }
 
 // beforeLoss says that a loss follows a block within a few allocations.
 func (e *evidence) beforeLoss(b *block) bool {

@@ -123,6 +123,9 @@ func (e *evidence) fragmentation() *Finding {
 	f := &Finding{Kind: "fragmentation", Bytes: idle, rank: rankAvoidable}
 	f.Title = cat("Reserved memory peaks ", size(idle), " above allocated memory: ", share(idle, u.ReservedBytes), " of it is in holes between blocks.")
 	f.Reasons = append(f.Reasons, cat("at the peak of reserved memory ", size(u.ReservedBytes), " are reserved and ", size(e.report.PeakReserved.AllocatedBytes), " allocated; the largest hole is ", size(largest)))
+	if entry >= 0 {
+		f.Line = e.name(e.h.facts(entry).site) // what made reserved memory grow last
+	}
 	if pinned > 0 {
 		f.Line = e.mainSite(pins)
 		f.Reasons = append(f.Reasons, cat(plural(pinned, "segment"), " with ", size(held), " free pinned by ", size(e.bytesOf(pins)), " in ", plural(len(pins), "block")))

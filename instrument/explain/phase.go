@@ -189,15 +189,24 @@ func insideBackward(list []span) []span {
 
 // number gives each run its step. A step begins with the first forward pass,
 // or what prepares it, after an optimizer step; in a program without
-// optimizer, after a backward pass; in one without either, with each forward
-// pass.
+// optimizer, after a backward pass; in one without either, and where no backward
+// pass follows any more, with each forward pass.
 func number(list []span) {
 	has := map[hint]bool{}
 	for _, s := range list {
 		has[s.hint] = true
 	}
-	closes := func(t hint) bool {
+	lastBackward := -1
+	for i, s := range list {
+		if s.hint == hintBackward {
+			lastBackward = i
+		}
+	}
+	closes := func(i int) bool {
+		t := list[i].hint
 		switch {
+		case t == hintForward && i > lastBackward:
+			return true
 		case has[hintOptimizer] || has[hintZero]:
 			return t == hintOptimizer || t == hintZero
 		case has[hintBackward]:
@@ -212,13 +221,13 @@ func number(list []span) {
 			list[i].step = -1
 			continue
 		}
-		if closed && !closes(t) && t != hintBuild || closed && t == hintForward {
+		if closed && !closes(i) && t != hintBuild || closed && t == hintForward {
 			step++
 			closed = false
 		}
 		started = true
 		list[i].step = step
-		closed = closed || closes(t)
+		closed = closed || closes(i)
 	}
 	if n := len(list) - 1; n > 0 && list[n].hint == hintOther {
 		list[n].step = -1 // the program ends, or the next step has not begun

@@ -188,8 +188,64 @@ func TestGrowth(t *testing.T) {
 			kind = "kept_graph"
 		}
 		r := first(t, p.end(), kind, "train.py:30")
-		if f := r.Findings[0]; !strings.Contains(f.Title, map[bool]string{true: "48.0 MiB a step", false: "8.0 MiB a step"}[gradients]) {
+		if f := r.Findings[0]; !strings.Contains(f.Title, map[bool]string{true: "48.0 MiB", false: "8.0 MiB a step"}[gradients]) {
 			t.Errorf("%s", f.Title)
+		}
+	}
+}
+
+// Evaluation after training that keeps every batch's graph is found, too.
+func TestEvaluationAfterTraining(t *testing.T) {
+	p := newScript()
+	p.model()
+	for step := range 3 {
+		p.train(step == 0, true, nil)
+	}
+	for range 4 {
+		p.pass("eval", true)
+		p.free(p.alloc(mib, where("loop", 0)), where("loop", 0))
+	}
+	r := first(t, p.end(), "kept_graph", "train.py:30")
+	if len(r.Steps) != 7 || r.Findings[0].Bytes != 4*scriptLayers*8*mib {
+		t.Errorf("%d steps, %+v", len(r.Steps), r.Findings[0])
+	}
+}
+
+// A cache that is concatenated for each token, of two prompts; one that has room
+// from the start is not.
+func TestGrowingCopy(t *testing.T) {
+	for _, static := range []bool{false, true} {
+		p := newScript()
+		p.model()
+		for range 2 {
+			var cache []uint64
+			for token := range 8 {
+				for layer := range scriptLayers {
+					p.free(p.alloc(mib, where("eval", layer)), where("eval", layer))
+					if static && token > 0 {
+						continue
+					}
+					next := p.alloc(int64(token+1)*mib, where("eval", 8))
+					if token > 0 {
+						p.free(cache[layer], where("eval", 8))
+						cache[layer] = next
+					} else {
+						cache = append(cache, next)
+					}
+				}
+				p.free(p.alloc(mib, where("loop", 0)), where("loop", 0))
+			}
+			for _, x := range cache {
+				p.free(x, where("loop", 0))
+			}
+		}
+		if !static {
+			r := first(t, p.end(), "growing_copy", "train.py:30")
+			if f := r.Findings[0]; f.Bytes != 8*scriptLayers*mib || !strings.Contains(f.Title, "16 times") {
+				t.Errorf("%+v", f)
+			}
+		} else if r := explained(t, p.end(), Options{}); has(r, "growing_copy") != nil {
+			t.Errorf("%+v", r.Findings)
 		}
 	}
 }
