@@ -31,7 +31,7 @@ func (a *Analysis) stackTexts(b *block) []string {
 		}
 		list = append(list, a.name(line))
 	}
-	if op := a.name(a.opOf(b)); a.facts(b).node != 0 || strings.HasPrefix(op, "aten::") || strings.HasPrefix(op, "backward") {
+	if op := a.name(a.opOf(b)); a.facts(b).node != 0 || a.facts(b).nativeOp || strings.HasPrefix(op, "backward") {
 		list = append(list, op)
 	}
 	return list

@@ -31,7 +31,6 @@ const (
 	markFunction                   // a Python autograd function is applied: backward if nothing is below it
 	markBuild                      // a module or tensor is made, loaded or moved
 	markRecompute                  // a checkpointed segment runs again
-	markNoGrad                     // gradients are off
 	markCache                      // a key/value cache is extended
 	markReducer                    // distributed training's own buffers
 	markWorkspace                  // a library's workspace is taken
@@ -44,70 +43,49 @@ const (
 type frameFacts struct {
 	origin origin
 	marks  mark
-	op     string // the ATen operation of a dispatcher's frame
+	op     string // that a native frame runs, beyond making room for a result
 	node   string // the autograd node whose backward runs
 }
 
-var (
-	opPattern   = regexp.MustCompile(`^at::_ops::(\w+)::(?:call|redispatch)`)
-	nodePattern = regexp.MustCompile(`torch::autograd::(?:generated::)?(\w+Backward\w*|AccumulateGrad|\w+Node)::(?:apply|operator)`)
-)
+// nodePattern is the backward pass of an autograd node.
+var nodePattern = regexp.MustCompile(`torch::autograd::(?:generated::)?(\w+Backward\w*|AccumulateGrad|\w+Node)::(?:apply|operator)`)
 
-// allocating are operations that only make room for another operation's
-// result, which is the one to name.
-var allocating = map[string]bool{"empty_memory_format": true, "empty_strided": true, "resize_": true, "empty_like": true,
-	"new_empty": true, "new_empty_strided": true, "set_source_Storage": true, "_resize_output_": true}
-
-var nativeExtensions = map[string]bool{".cpp": true, ".cc": true, ".cxx": true, ".c": true, ".h": true, ".hpp": true, ".cu": true,
-	".cuh": true, ".so": true, ".inl": true}
+// torchFile are files of PyTorch's own Python.
+var torchFile = regexp.MustCompile(`(?:^|/)(?:site-packages/|dist-packages/)?torch/|/torchinductor_|^<eval_with_key>`)
 
 // frameOf classifies a frame by its file and name.
 func frameOf(f snapshot.Frame) frameFacts {
 	file := strings.ReplaceAll(f.Filename, `\`, "/")
-	o := originOf(file, f.Name)
+	o := native
+	switch f.Kind() {
+	case snapshot.UserFrame:
+		o = user
+	case snapshot.LibraryFrame:
+		if o = library; torchFile.MatchString(file) {
+			o = torchCode
+		}
+	case snapshot.InterpreterFrame:
+		o = interpreter
+	case snapshot.ModuleFrame:
+		return frameFacts{origin: modulePath}
+	case snapshot.OperationFrame:
+		if file == "operation" {
+			return frameFacts{origin: modulePath}
+		}
+	}
 	if o == native {
-		return nativeFrame(f.Name)
+		return nativeFrame(f)
 	}
 	return frameFacts{origin: o, marks: pythonMarks(o, file, f.Name)}
 }
 
-func originOf(file, name string) origin {
-	switch {
-	case file == "module" || file == "operation":
-		return modulePath
-	case strings.HasPrefix(file, "<eval_with_key>"), strings.Contains(file, "/torchinductor_"):
-		return torchCode
-	case strings.HasPrefix(file, "<frozen "), file == "<string>", strings.HasPrefix(file, "<__array_function__"):
-		return interpreter
-	case strings.HasPrefix(file, "<"): // <stdin>, <ipython-input-3-…>
-		return user
-	case file == "" || file == "??" || strings.HasPrefix(file, ":"), nativeExtensions[path.Ext(file)], strings.Contains(name, "::"):
-		return native
-	}
-	if i := max(strings.LastIndex(file, "/site-packages/"), strings.LastIndex(file, "/dist-packages/")); i >= 0 {
-		if strings.HasPrefix(file[i+len("/site-packages/"):], "torch/") {
-			return torchCode
-		}
-		return library
-	}
-	switch {
-	case strings.HasPrefix(file, "torch/"):
-		return torchCode
-	case strings.HasPrefix(file, "site-packages/"), strings.HasPrefix(file, "dist-packages/"):
-		return library
-	case strings.Contains(file, "/lib/python3"), strings.Contains(file, "/lib64/python3"), strings.Contains(file, ":/") && strings.Contains(file, "/Lib/"):
-		return interpreter
-	}
-	return user
-}
-
-func nativeFrame(name string) frameFacts {
+func nativeFrame(frame snapshot.Frame) frameFacts {
+	name := frame.Name
 	var f frameFacts
-	if m := opPattern.FindStringSubmatch(name); m != nil {
-		f.op = m[1]
-	}
 	if m := nodePattern.FindStringSubmatch(name); m != nil {
 		f.node, f.marks = m[1], markBackward
+	} else {
+		f.op = frame.Operation()
 	}
 	switch {
 	case strings.Contains(name, "torch::autograd::Engine::"), strings.Contains(name, "torch::autograd::PyNode::apply"):
@@ -115,7 +93,7 @@ func nativeFrame(name string) frameFacts {
 	case strings.Contains(name, "getCUDABlasLtWorkspace"), strings.Contains(name, "getNewWorkspace"), strings.Contains(name, "getNewCUDABlasLtWorkspace"),
 		strings.Contains(name, "getCurrentCUDABlasHandle"):
 		f.marks |= markWorkspace
-	case f.op == "cross_entropy_loss", f.op == "nll_loss", strings.HasPrefix(f.op, "nll_loss"), f.op == "log_softmax", f.op == "_log_softmax":
+	case f.op == "cross_entropy_loss", strings.HasPrefix(f.op, "nll_loss"), f.op == "log_softmax", f.op == "_log_softmax":
 		f.marks |= markLoss
 	case strings.Contains(f.op, "attention"):
 		f.marks |= markAttention
@@ -166,7 +144,6 @@ var nameMarks = []struct {
 	{"cross_entropy", "torch/nn/functional.py", markLoss},
 	{"nll_loss", "torch/nn/functional.py", markLoss},
 	{"log_softmax", "torch/nn/functional.py", markLoss},
-	{"_decorate_context", "torch/utils/_contextlib.py", markNoGrad},
 }
 
 func pythonMarks(o origin, file, name string) mark {

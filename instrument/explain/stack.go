@@ -30,6 +30,7 @@ type stackFacts struct {
 	hint       hint
 	marks      mark
 	python     bool // it has Python frames
+	nativeOp   bool // op is a native operation
 }
 
 // stackTable is what every stack of a snapshot says, by StackID.
@@ -143,7 +144,9 @@ func (r *stackReader) read() stackFacts {
 		s.hint = hintOther
 	}
 	r.userLines(&s, outerModule)
-	s.op = r.names.id(r.operation())
+	var op string
+	op, s.nativeOp = r.operation()
+	s.op = r.names.id(op)
 	s.module = r.names.id(r.module())
 	return s
 }
@@ -173,17 +176,12 @@ func (r *stackReader) userLines(s *stackFacts, outerModule int) {
 	}
 }
 
-// operation names what a stack ran: the innermost ATen operation that does
+// operation names what a stack ran: the innermost native operation that does
 // more than make room, else the innermost Python function.
-func (r *stackReader) operation() string {
-	room := ""
+func (r *stackReader) operation() (name string, ofNative bool) {
 	for i := range r.ids {
-		switch op := r.facts(i).op; {
-		case op == "":
-		case !allocating[op]:
-			return "aten::" + op
-		case room == "":
-			room = "aten::" + op
+		if op := r.facts(i).op; op != "" {
+			return op, true
 		}
 	}
 	for i := range r.ids {
@@ -194,13 +192,13 @@ func (r *stackReader) operation() string {
 		f := r.frame(i)
 		switch {
 		case o == modulePath && f.Filename == "operation":
-			return f.Name
+			return f.Name, false
 		case o == modulePath, strings.HasSuffix(f.Filename, "torch/utils/_device.py"):
 			continue
 		}
-		return fmt.Sprintf("%s (%s:%d)", f.Name, path.Base(strings.ReplaceAll(f.Filename, `\`, "/")), f.Line)
+		return fmt.Sprintf("%s (%s:%d)", f.Name, path.Base(strings.ReplaceAll(f.Filename, `\`, "/")), f.Line), false
 	}
-	return room
+	return "", false
 }
 
 // module names the module whose forward made a block: its class where the
