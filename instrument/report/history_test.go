@@ -164,3 +164,28 @@ func TestHistoryCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestReservations gives back parts of ranges, memory that was there before the
+// first event, and asks for what is there after the last.
+func TestReservations(t *testing.T) {
+	const mib = 1 << 20
+	r := Reservations{First: 5}
+	r.Take(SegmentSpan{Start: 6, Addr: 10 * mib, Bytes: 8 * mib, Pool: "large"})
+	r.Take(SegmentSpan{Start: 6, Addr: 90 * mib, Bytes: 0}) // nothing
+	r.GiveBack(SegmentSpan{End: 8, Addr: 12 * mib, Bytes: 2 * mib})
+	r.GiveBack(SegmentSpan{End: 9, Addr: 16 * mib, Bytes: 4 * mib, Pool: "early"}) // the second half was there before
+	r.GiveBack(SegmentSpan{End: 10, Addr: 40 * mib, Bytes: mib, Pool: "early"})
+	r.Still(SegmentSpan{Addr: 8 * mib, Bytes: 4 * mib, Pool: "late"}) // the first half was never taken
+	want := []SegmentSpan{
+		{Start: 4, End: 20, Addr: 8 * mib, Bytes: 2 * mib, Pool: "late"},
+		{Start: 4, End: 9, Addr: 18 * mib, Bytes: 2 * mib, Pool: "early"},
+		{Start: 4, End: 10, Addr: 40 * mib, Bytes: mib, Pool: "early"},
+		{Start: 6, End: 20, Addr: 10 * mib, Bytes: 2 * mib, Pool: "large"},
+		{Start: 6, End: 8, Addr: 12 * mib, Bytes: 2 * mib, Pool: "large"},
+		{Start: 6, End: 20, Addr: 14 * mib, Bytes: 2 * mib, Pool: "large"},
+		{Start: 6, End: 9, Addr: 16 * mib, Bytes: 2 * mib, Pool: "large"},
+	}
+	if got := r.Spans(20); !slices.Equal(got, want) {
+		t.Errorf("spans\n%+v, want\n%+v", got, want)
+	}
+}
