@@ -218,7 +218,7 @@ func (a *Analysis) Page(r *Report, name string) report.Page {
 	out := &report.Report{Scenario: name, Device: report.Device{Kind: fmt.Sprintf("device %d", r.Device)}, Headline: strings.Join(r.Answer, " ")}
 	for _, f := range r.Findings {
 		out.Findings = append(out.Findings, report.Finding{Kind: f.Kind, Title: f.Title, Bytes: f.Bytes, Line: shortFile(f.Line),
-			Evidence: strings.Join(f.Reasons, "; "), Remedy: f.Remedy})
+			Evidence: strings.Join(f.Reasons, "; "), Remedy: f.Remedy, Event: r.eventOf(f.Kind), Run: name})
 	}
 	run := report.NewHistoryRun(name, report.Observed, h)
 	if a.h.estimated != "" {
@@ -229,6 +229,25 @@ func (a *Analysis) Page(r *Report, name string) report.Page {
 	}
 	out.Runs = []report.Run{run}
 	return report.Page{Report: out, Explanation: r.Notes, Recordings: []report.PageRecording{{Name: name, History: h}}}
+}
+
+// eventOf is where a finding of a kind can be seen: what failed before it did,
+// what is about reserved memory at its peak, the cache at the end, and all else
+// at the peak. Nil if that is before the history.
+func (r *Report) eventOf(kind string) *int64 {
+	at := int64(r.Peak.Event)
+	switch {
+	case kind == "out_of_memory" && r.OOM != nil:
+		at = int64(r.OOM.Event) - 1
+	case kind == "fragmentation":
+		at = int64(r.PeakReserved.Event)
+	case kind == "cache_held":
+		at = int64(r.Events) - 1
+	}
+	if at < 0 {
+		return nil
+	}
+	return &at
 }
 
 // notes say what was in the way and what gets past it.

@@ -68,6 +68,9 @@ func TestPage(t *testing.T) {
 	if run.Peak.AllocatedBytes != r.Peak.AllocatedBytes || *run.Peak.Phase != r.Peak.Phase || run.PeakReserved.ReservedBytes != r.PeakReserved.ReservedBytes {
 		t.Errorf("the run's peaks are %+v and %+v, want %+v and %+v", run.Peak.Memory, run.PeakReserved.Memory, r.Peak.Usage, r.PeakReserved.Usage)
 	}
+	if at := p.Report.Findings[0].Event; at == nil || *at != int64(r.OOM.Event)-1 {
+		t.Errorf("the first finding is shown at %v, want the event before %d", at, r.OOM.Event)
+	}
 	h := p.Recordings[0].History
 	largest := slices.MaxFunc(h.Blocks, func(a, b report.BlockSpan) int { return int(a.Bytes - b.Bytes) })
 	frames := strings.Join(h.Stacks.Frames(h.Labels[largest.Label].Stack), " / ")

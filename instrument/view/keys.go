@@ -51,6 +51,7 @@ func bindings() []binding {
 			}
 		}},
 		{[]string{"tab"}, "Tab", "what is alive, findings, phases", func(m *Model) { m.pane, m.scroll = (m.pane+1)%helpPane, 0 }},
+		{nil, "1 to 9", "the moment of a finding", nil},
 		{[]string{"?"}, "? Esc q", "this help, back, leave", func(m *Model) { m.pane, m.scroll = helpPane, 0 }},
 		{[]string{"esc"}, "", "", func(m *Model) { m.pane, m.query, m.scroll = treePane, "", 0 }},
 	}
@@ -68,6 +69,10 @@ func (m *Model) key(key string) tea.Cmd {
 	if key == "q" {
 		return tea.Quit
 	}
+	if len(key) == 1 && "1" <= key && key <= "9" {
+		m.finding(int(key[0] - '1'))
+		return nil
+	}
 	for _, b := range bindings() {
 		if slices.Contains(b.keys, key) {
 			b.do(m)
@@ -75,6 +80,17 @@ func (m *Model) key(key string) tea.Cmd {
 		}
 	}
 	return nil
+}
+
+// finding goes to where a finding of the present file can be seen.
+func (m *Model) finding(n int) {
+	s := m.here()
+	if s.Report == nil || n >= len(s.Report.Findings) || s.Report.Findings[n].Event == nil {
+		m.says = fmt.Sprintf("there is no finding %d with a moment to show", n+1)
+		return
+	}
+	s.move(*s.Report.Findings[n].Event)
+	m.changed()
 }
 
 func (m *Model) step(by int) {

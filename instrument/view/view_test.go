@@ -135,6 +135,10 @@ func TestWalk(t *testing.T) {
 	has(t, m, "event 0 of 40")
 	press(m, "0", "p")
 	has(t, m, "event 9 of 40")
+	press(m, "home", "1")
+	has(t, m, "event 9 of 40")
+	press(m, "2")
+	has(t, m, "there is no finding 2")
 	press(m, "r")
 	has(t, m, "event 2 of 40", "reserved 128.0 MiB (")
 }
