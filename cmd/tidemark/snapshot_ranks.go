@@ -73,6 +73,10 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 		reports = append(reports, r)
 		if out != "" {
 			p := a.Page(r, filepath.Base(file))
+			for i := range p.Report.Findings {
+				f := &p.Report.Findings[i]
+				f.Title, f.Run = filepath.Base(file)+": "+f.Title, filepath.Base(file)
+			}
 			picture.Panels = append(picture.Panels, report.NewHistoryPanel(filepath.Base(file), report.Observed, instrument.ByEvent, p.Recordings[0].History))
 			page.Explanation = append(page.Explanation, p.Explanation...)
 			page.Recordings = append(page.Recordings, p.Recordings...)

@@ -35,7 +35,7 @@ func (e *evidence) growth() *Finding {
 		}
 	}
 	slices.Sort(blocks)
-	last := steps[len(steps)-1].Event.End - 1
+	last := e.stepEnd(len(steps)-1) - 1
 	var held []int32 // of them, at the end of the last step
 	for _, id := range blocks {
 		if b := &e.h.blocks[id]; int(b.alloc) <= last && int(b.free) > last {
@@ -61,6 +61,16 @@ func (e *evidence) growth() *Finding {
 	return f
 }
 
+// stepEnd is the first entry after a step, or a failure in it: what a program
+// frees when it ends says nothing.
+func (e *evidence) stepEnd(i int) int {
+	end := e.report.Steps[i].Event.End
+	if o := e.report.OOM; o != nil && o.Event >= e.report.Steps[i].Event.First {
+		end = min(end, o.Event)
+	}
+	return end
+}
+
 // keptByStack finds blocks that are alive when the step after theirs ends.
 func (e *evidence) keptByStack() map[snapshot.StackID]*kept {
 	steps := e.report.Steps
@@ -74,7 +84,7 @@ func (e *evidence) keptByStack() map[snapshot.StackID]*kept {
 		if at+1 >= len(steps) {
 			break
 		}
-		if int(b.alloc) < steps[at].Event.First || int(b.free) < steps[at+1].Event.End {
+		if int(b.alloc) < steps[at].Event.First || int(b.free) < e.stepEnd(at+1) {
 			continue
 		}
 		if b.category == Parameter || b.category == Workspace {

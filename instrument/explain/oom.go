@@ -153,6 +153,14 @@ func (e *evidence) failure() *Finding {
 		f.Title = fmt.Sprintf("Out of memory for %s: %s, %s in all, filled the memory, most of them at %s.", size(o.RequestedBytes), causes[most].what, size(bytes), at(f.Line))
 		f.Remedy = causes[most].remedy
 	}
+	for _, look := range []func(*evidence) *Finding{(*evidence).growth, (*evidence).keptGraph} {
+		if g := look(e); g != nil && 4*g.Bytes >= o.AllocatedBytes {
+			f.Title = fmt.Sprintf("Out of memory for %s. %s", size(o.RequestedBytes), g.Title)
+			f.Line, f.Remedy = g.Line, g.Remedy
+			f.Reasons = append(f.Reasons, g.Reasons...)
+			break
+		}
+	}
 	if passing != "" {
 		f.Reasons = append(f.Reasons, "replayed with "+passing+" the allocation fits")
 		f.Remedy = "Set PYTORCH_CUDA_ALLOC_CONF=" + passing + ", with which the replay gets past this point. " + f.Remedy

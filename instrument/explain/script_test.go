@@ -357,3 +357,25 @@ func TestRecordedCategories(t *testing.T) {
 		t.Errorf("phases %+v", r.Phases)
 	}
 }
+
+// A program that runs out of memory because memory grows is told so, and where,
+// though all is freed as it ends.
+func TestGrowthToFailure(t *testing.T) {
+	p := newScript()
+	p.model()
+	for range 5 {
+		p.pass("eval", false)
+		p.free(p.alloc(mib, where("loop", 0)), where("loop", 0))
+	}
+	p.entry(snapshot.OOM, 0, 1<<37, where("eval", 2))
+	p.trace[len(p.trace)-1].DeviceFreeBytes = mib
+	for addr := uint64(scriptBase); addr < p.at; addr += mib {
+		if _, ok := p.live[addr]; ok {
+			p.free(addr, where("loop", 0))
+		}
+	}
+	r := first(t, p.end(), "out_of_memory", "train.py:30")
+	if f := r.Findings[0]; !strings.Contains(f.Title, "8.0 MiB a step") || r.OOM.Limit != "device" {
+		t.Errorf("%+v", f)
+	}
+}
