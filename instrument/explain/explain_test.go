@@ -148,6 +148,21 @@ func TestPhases(t *testing.T) {
 	}
 }
 
+// What the program itself has named has its own peaks: of AdamW's three steps
+// the peak is in the second.
+func TestAnnotations(t *testing.T) {
+	r := explained(t, read(t, "bert_amp"), Options{})
+	var steps []Annotated
+	for _, a := range r.Annotations {
+		if a.Name == "Optimizer.step#AdamW.step" {
+			steps = append(steps, a)
+		}
+	}
+	if len(r.Annotations) != 6 || len(steps) != 3 || steps[1].Peak.AllocatedBytes != r.Peak.AllocatedBytes || steps[1].Event.First > r.Peak.Event || steps[1].Event.End <= r.Peak.Event {
+		t.Errorf("%+v", r.Annotations)
+	}
+}
+
 func TestWindow(t *testing.T) {
 	s := read(t, "leak_logits")
 	whole := explained(t, s, Options{})

@@ -152,17 +152,25 @@ func (a *Analysis) top(list []Group) []Group {
 }
 
 func (a *Analysis) byStack(blocks []int32) []Group {
-	sums := map[snapshot.StackID]*Group{}
+	type key struct { // without a stack, what made a block tells more
+		stack snapshot.StackID
+		op    nameID
+	}
+	sums := map[key]*Group{}
 	for _, id := range blocks {
 		b := &a.h.blocks[id]
-		g := sums[b.stack]
+		k := key{b.stack, 0}
+		if b.stack == 0 {
+			k.op = a.opOf(b)
+		}
+		g := sums[k]
 		if g == nil {
 			line, backward := a.lineOf(b)
 			g = &Group{Line: a.h.stacks.names.text(line), Backward: backward, Op: a.h.stacks.names.text(a.opOf(b)), Category: categoryName(b.category)}
 			for _, f := range a.snapshot.Frames(b.stack) {
 				g.Stack = append(g.Stack, lineText(f))
 			}
-			sums[b.stack] = g
+			sums[k] = g
 		}
 		g.Bytes += b.bytes
 		g.RequestedBytes += b.requested

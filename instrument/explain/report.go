@@ -24,20 +24,23 @@ type Options struct {
 
 // Report is what a history's memory was, and why.
 type Report struct {
-	File         string       `json:"file,omitempty"`
-	Device       int          `json:"device"`
-	Events       int          `json:"events"`
-	Seconds      float64      `json:"seconds"`
-	Answer       []string     `json:"answer"` // in three sentences
-	Peak         Moment       `json:"peak"`
-	PeakReserved Moment       `json:"peak_reserved"`
-	Before       Usage        `json:"before"` // what was there before the history
-	End          Usage        `json:"end"`
-	Phases       []Phase      `json:"phases"`
-	Steps        []Step       `json:"steps"`
-	Findings     []Finding    `json:"findings"` // most important first
-	OOM          *OutOfMemory `json:"oom"`
-	Limit        *Limit       `json:"limit,omitempty"` // what LimitBytes asked
+	File         string   `json:"file,omitempty"`
+	Device       int      `json:"device"`
+	Events       int      `json:"events"`
+	Seconds      float64  `json:"seconds"`
+	Answer       []string `json:"answer"` // in three sentences
+	Peak         Moment   `json:"peak"`
+	PeakReserved Moment   `json:"peak_reserved"`
+	Before       Usage    `json:"before"` // what was there before the history
+	End          Usage    `json:"end"`
+	Phases       []Phase  `json:"phases"`
+	Steps        []Step   `json:"steps"`
+	// Annotations are named parts of the history, as the program named them
+	// (record_function, optimizers), by their beginning.
+	Annotations []Annotated  `json:"annotations"`
+	Findings    []Finding    `json:"findings"` // most important first
+	OOM         *OutOfMemory `json:"oom"`
+	Limit       *Limit       `json:"limit,omitempty"` // what LimitBytes asked
 	// CategoryBasis is recorded where the file says what blocks are for, else
 	// inferred.
 	CategoryBasis string   `json:"category_basis"`
@@ -262,7 +265,7 @@ func (a *Analysis) notes() []string {
 func (a *Analysis) Report() *Report {
 	last := len(a.h.trace) - 1
 	r := &Report{Device: a.h.device, Events: len(a.h.trace), Seconds: a.seconds(last), Before: a.usage(before), End: a.usage(last),
-		Peak: a.Moment(a.peak), PeakReserved: a.Moment(a.high), Phases: a.phaseReports(), Steps: a.stepReports(), Notes: []string{}}
+		Peak: a.Moment(a.peak), PeakReserved: a.Moment(a.high), Phases: a.phaseReports(), Steps: a.stepReports(), Annotations: a.annotations(), Notes: []string{}}
 	r.Notes = append(r.Notes, a.notes()...)
 	r.CategoryBasis = "inferred"
 	if n := len(a.h.blocks); n > 0 && a.h.blocks[n-1].recorded {

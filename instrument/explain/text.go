@@ -28,6 +28,7 @@ func (r *Report) WriteText(w io.Writer, exact bool) error {
 	t.moment("Peak of reserved memory", &r.PeakReserved, false)
 	t.oom(r.OOM)
 	t.phases(r)
+	t.annotations(r.Annotations)
 	for _, n := range r.Notes {
 		t.paragraph(n, "Note: ")
 	}
@@ -137,6 +138,42 @@ func (t *text) moment(title string, m *Moment, tables bool) {
 	t.groups("by line", m.ByLine, m.AllocatedBytes)
 	t.groups("by operation", m.ByOperation, m.AllocatedBytes)
 	t.groups("by module", m.ByModule, m.AllocatedBytes)
+	t.stacks(m.ByStack, m.AllocatedBytes)
+}
+
+// stacks writes the largest stacks: of each the innermost frames, beside its
+// line.
+func (t *text) stacks(list []Group, whole int64) {
+	const stacks, frames = 3, 3
+	if len(list) == 0 {
+		return
+	}
+	t.heading("by stack")
+	for _, g := range list[:min(len(list), stacks)] {
+		t.rows([][]string{{t.bytes(g.Bytes), share(g.Bytes, whole), plural(g.Blocks, "block"), g.Op}})
+		for _, f := range g.Stack[:min(len(g.Stack), frames)] {
+			t.rows([][]string{{"     ", cutLeft(report.Quote(f), textWidth-10)}})
+		}
+		if n := len(g.Stack) - frames; n > 0 {
+			t.rows([][]string{{"     ", fmt.Sprintf("… %s, at %s", plural(n, "frame"), g.Line)}})
+		}
+	}
+}
+
+// annotations writes what the program has named, those with the highest peaks.
+func (t *text) annotations(list []Annotated) {
+	if len(list) == 0 {
+		return
+	}
+	t.heading("Annotations of the program: allocated at start, peak, end")
+	var rows [][]string
+	for _, a := range list[:min(len(list), textTop)] {
+		rows = append(rows, []string{t.bytes(a.Start.AllocatedBytes), t.bytes(a.Peak.AllocatedBytes), t.bytes(a.End.AllocatedBytes), fmt.Sprintf("%s, %.6f s", a.Name, a.Seconds)})
+	}
+	t.rows(rows)
+	if n := len(list) - textTop; n > 0 {
+		fmt.Fprintf(t.w, "  … and %d more\n", n)
+	}
 }
 
 func describePhase(phase string, step *int) string {
