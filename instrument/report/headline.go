@@ -9,38 +9,68 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
-// headline is the report's own, or else where the largest peak is and what it
-// consists of.
+// headline is the report's own, or else which claims fail, where the largest
+// peak is and what it consists of, and which run needs least.
 func (r *Report) headline() string {
 	if r.Headline != "" {
 		return r.Headline
 	}
-	var most *Run
-	for i := range r.Runs {
-		if p := r.Runs[i].Peak; p != nil && (most == nil || p.AllocatedBytes > most.Peak.AllocatedBytes) {
-			most = &r.Runs[i]
+	var sentences []string
+	var failing []string
+	for _, c := range r.Checks {
+		if c.Fails() {
+			failing = append(failing, c.Name)
 		}
 	}
-	if most == nil {
-		return ""
+	switch n := len(failing); {
+	case n == 1:
+		sentences = append(sentences, fmt.Sprintf("1 of %d checks does not hold: %s.", len(r.Checks), failing[0]))
+	case n > 1:
+		sentences = append(sentences, fmt.Sprintf("%d of %d checks do not hold, the first: %s.", n, len(r.Checks), failing[0]))
 	}
-	p := most.Peak
+	var most, least *Run
+	peaks := 0
+	for i := range r.Runs {
+		run := &r.Runs[i]
+		if run.Peak == nil {
+			continue
+		}
+		peaks++
+		if most == nil || run.Peak.AllocatedBytes > most.Peak.AllocatedBytes {
+			most = run
+		}
+		if least == nil || run.Peak.AllocatedBytes < least.Peak.AllocatedBytes {
+			least = run
+		}
+	}
+	if most != nil {
+		sentences = append(sentences, most.composition())
+	}
+	if most != least && most.Peak.AllocatedBytes > least.Peak.AllocatedBytes {
+		sentences = append(sentences, fmt.Sprintf("The least of %d runs is %s's: %s, %s.", peaks, least.Name, Bytes(least.Peak.AllocatedBytes, false), least.Peak.where()))
+	}
+	return strings.Join(sentences, " ")
+}
+
+// composition says where a run's peak is and which two categories have most of
+// it.
+func (r *Run) composition() string {
 	type part struct {
 		category instrument.Category
 		bytes    int64
 	}
 	var parts []part
 	for _, c := range instrument.Categories() {
-		if n := p.ByCategory[c]; n > 0 {
+		if n := r.Peak.ByCategory[c]; n > 0 {
 			parts = append(parts, part{c, n})
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.bytes, a.bytes) })
 	var words []string
 	for _, part := range parts[:min(2, len(parts))] {
-		words = append(words, fmt.Sprintf("%s is %v", share(part.bytes, p.AllocatedBytes), part.category))
+		words = append(words, fmt.Sprintf("%s is %v", share(part.bytes, r.Peak.AllocatedBytes), part.category))
 	}
-	text := fmt.Sprintf("%s peaks at %s allocated, %s", most.Name, Bytes(p.AllocatedBytes, false), p.where())
+	text := fmt.Sprintf("%s peaks at %s allocated, %s", r.Name, Bytes(r.Peak.AllocatedBytes, false), r.Peak.where())
 	if len(words) > 0 {
 		text += ": " + strings.Join(words, ", ")
 	}

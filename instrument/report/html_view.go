@@ -47,6 +47,8 @@ type findingView struct {
 	Shows bool
 	Index int
 	At    int64
+
+	AtText string
 }
 
 type checkView struct {
@@ -171,7 +173,7 @@ func (p Page) finding(f Finding, histories []*History) findingView {
 	}
 	for i, h := range histories {
 		if (f.Run == "" || f.Run == p.Recordings[i].Name) && h.First <= *f.Event && *f.Event < h.End {
-			v.Shows, v.Index, v.At = true, i, *f.Event
+			v.Shows, v.Index, v.At, v.AtText = true, i, *f.Event, grouped(*f.Event)
 			break
 		}
 	}
