@@ -111,7 +111,7 @@ func TestSnapshotView(t *testing.T) {
 	s.types("/silu\r")
 	s.shows("silu (functional.py:2397)")
 	s.types("\x1b[B\t")
-	s.shows("Activations that train.py:22 train keeps")
+	s.shows("Activations that train.py:22 keeps")
 	s.types("q")
 	if code := s.status(); code != 0 {
 		t.Errorf("q ends with status %d", code)

@@ -116,7 +116,7 @@ func TestRecordings(t *testing.T) {
 				t.Errorf("%d sentences", len(r.Answer))
 			}
 			f := r.Findings[0]
-			if f.Kind != want.kind || !strings.HasPrefix(f.Line, want.line+" ") {
+			if f.Kind != want.kind || f.Line != want.line {
 				t.Errorf("the first finding is %s at %s: %s; want %s at %s", f.Kind, f.Line, f.Evidence, want.kind, want.line)
 			}
 			if !strings.Contains(f.Evidence+f.Remedy, want.mentions) {

@@ -135,7 +135,7 @@ func first(t *testing.T, s *snapshot.Snapshot, kind, line string) *Report {
 	if len(r.Notes) > 0 {
 		t.Errorf("notes %v", r.Notes)
 	}
-	if len(r.Findings) == 0 || r.Findings[0].Kind != kind || !strings.HasPrefix(r.Findings[0].Line, line+" ") {
+	if len(r.Findings) == 0 || r.Findings[0].Kind != kind || r.Findings[0].Line != line {
 		t.Errorf("findings %+v, want %s at %s first", r.Findings, kind, line)
 	}
 	return r
@@ -312,7 +312,7 @@ func TestEarlierOutputs(t *testing.T) {
 		p.free(p.alloc(2*mib, where("step", 0)), where("step", 0))
 	}
 	r := explained(t, p.end(), Options{})
-	if f := has(r, "earlier_outputs"); f == nil || f.Bytes != 40*mib || !strings.HasPrefix(f.Line, "train.py:10 ") {
+	if f := has(r, "earlier_outputs"); f == nil || f.Bytes != 40*mib || f.Line != "train.py:10" {
 		t.Errorf("%+v", r.Findings)
 	}
 	if has(r, "growth") != nil {

@@ -89,7 +89,7 @@ func (n *names) text(id nameID) string {
 type stackReader struct {
 	snapshot *snapshot.Snapshot
 	frames   []frameFacts // by FrameID
-	lines    []nameID     // of lineText by FrameID, 0 where it was not needed yet
+	lines    []nameID     // of placeText by FrameID, 0 where it was not needed yet
 	names    *names
 	ids      []snapshot.FrameID // of the stack, innermost first
 }
@@ -101,7 +101,7 @@ func (r *stackReader) frame(i int) snapshot.Frame { return r.snapshot.Frame(r.id
 func (r *stackReader) line(i int) nameID {
 	id := r.ids[i]
 	if r.lines[id] == 0 {
-		r.lines[id] = r.names.id(lineText(r.frame(i)))
+		r.lines[id] = r.names.id(placeText(r.frame(i)))
 	}
 	return r.lines[id]
 }
@@ -256,6 +256,11 @@ func hintOfMark(m mark) hint {
 		return hintForward
 	}
 	return hintNone
+}
+
+// placeText is a frame's file and line.
+func placeText(f snapshot.Frame) string {
+	return fmt.Sprintf("%s:%d", strings.ReplaceAll(f.Filename, `\`, "/"), f.Line)
 }
 
 // lineText is a frame as a person writes it.
