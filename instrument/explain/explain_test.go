@@ -148,6 +148,18 @@ func TestPhases(t *testing.T) {
 	}
 }
 
+// What the backward pass makes without frames belongs to the forward line whose
+// saved values go next, not to none.
+func TestBackwardLines(t *testing.T) {
+	r := explained(t, read(t, "train_smol"), Options{})
+	for _, g := range r.Peak.ByLine {
+		if g.Backward && g.Line == "train.py:22" && g.Bytes == 2*8*256*8192*4+32<<20 {
+			return
+		}
+	}
+	t.Errorf("no line has the backward pass's blocks: %+v", r.Peak.ByLine)
+}
+
 // What the program itself has named has its own peaks: of AdamW's three steps
 // the peak is in the second.
 func TestAnnotations(t *testing.T) {

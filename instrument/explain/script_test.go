@@ -212,9 +212,9 @@ func TestEvaluationAfterTraining(t *testing.T) {
 }
 
 // A cache that is concatenated for each token, of two prompts; one that has room
-// from the start is not.
+// from the start, or is made anew, is not.
 func TestGrowingCopy(t *testing.T) {
-	for _, static := range []bool{false, true} {
+	for _, kind := range []string{"copied", "static", "made anew"} {
 		p := newScript()
 		p.model()
 		for range 2 {
@@ -222,12 +222,17 @@ func TestGrowingCopy(t *testing.T) {
 			for token := range 8 {
 				for layer := range scriptLayers {
 					p.free(p.alloc(mib, where("eval", layer)), where("eval", layer))
-					if static && token > 0 {
+					if kind == "static" && token > 0 {
 						continue
+					}
+					if kind == "made anew" && token > 0 {
+						p.free(cache[layer], where("eval", 8))
 					}
 					next := p.alloc(int64(token+1)*mib, where("eval", 8))
 					if token > 0 {
-						p.free(cache[layer], where("eval", 8))
+						if kind == "copied" {
+							p.free(cache[layer], where("eval", 8))
+						}
 						cache[layer] = next
 					} else {
 						cache = append(cache, next)
@@ -239,14 +244,31 @@ func TestGrowingCopy(t *testing.T) {
 				p.free(x, where("loop", 0))
 			}
 		}
-		if !static {
+		if kind == "copied" {
 			r := first(t, p.end(), "growing_copy", "train.py:30")
 			if f := r.Findings[0]; f.Bytes != 8*scriptLayers*mib || !strings.Contains(f.Title, "16 times") {
 				t.Errorf("%+v", f)
 			}
 		} else if r := explained(t, p.end(), Options{}); has(r, "growing_copy") != nil {
-			t.Errorf("%+v", r.Findings)
+			t.Errorf("%s: %+v", kind, r.Findings)
 		}
+	}
+}
+
+// A pass without gradients that returns two of its eight results keeps no graph.
+func TestFewResults(t *testing.T) {
+	p := newScript()
+	p.model()
+	for range 3 {
+		kept := p.pass("eval", false)
+		kept = append(kept, p.alloc(8*mib, where("eval", 7)), p.alloc(8*mib, where("eval", 8)))
+		p.free(p.alloc(mib, where("loop", 0)), where("loop", 0))
+		for _, x := range kept {
+			p.free(x, where("loop", 0))
+		}
+	}
+	if r := explained(t, p.end(), Options{}); has(r, "kept_graph") != nil {
+		t.Errorf("%+v", r.Findings)
 	}
 }
 
