@@ -219,6 +219,9 @@ func (a *annotated) truth(phases []string) {
 				x.category = Temporary
 			}
 			x.decidable = p == "build"
+			if strings.Contains(x.python, "_ddp_init_helper") && x.freed < 0 { // the buckets that gradients are reduced in
+				x.category, x.decidable = Gradient, true
+			}
 		case p == "batch" || p == "between":
 			x.category = Input
 			x.decidable = p == "batch"

@@ -147,7 +147,11 @@ func (c *categorizer) of(b *block) Category {
 	case hintForward:
 		return c.madeInForward(b, end)
 	case hintBuild:
-		if int(b.free) > c.firstForward || c.outlives(b) {
+		switch {
+		case int(b.free) <= c.firstForward && !c.outlives(b):
+		case f.marks&markReducer != 0:
+			return Gradient
+		default:
 			return Parameter
 		}
 		return Temporary
@@ -167,6 +171,11 @@ func (c *categorizer) madeInBackward(b *block, f *stackFacts, end int) Category 
 	case int(b.free) < end && !c.outlives(b):
 		if f.hint == hintOptimizer {
 			return OptimizerTemporary
+		}
+		// An optimizer that steps in the backward pass lets go of its gradients
+		// there.
+		if t := c.h.facts(int(b.free)).hint; (t == hintOptimizer || t == hintZero) && c.parameters[b.requested] {
+			return Gradient
 		}
 		return Temporary
 	case node == "AccumulateGrad", f.marks&markReducer != 0:

@@ -113,7 +113,6 @@ var fileMarks = []struct {
 	{"torch/cuda/amp/grad_scaler.py", markOptimizer},
 	{"torch/nn/modules/loss.py", markLoss},
 	{"loss_utils.py", markLoss},
-	{"torch/nn/parallel/distributed.py", markReducer},
 	{"deepspeed/ops/adam/", markOptimizer},
 }
 
@@ -132,6 +131,7 @@ var nameMarks = []struct {
 	{"_make_grads", "torch/autograd/__init__.py", markBackward},
 	{"backward", "torch/_tensor.py", markBackward},
 	{"apply", "torch/autograd/function.py", markFunction},
+	{"_ddp_init_helper", "torch/nn/parallel/distributed.py", markReducer},
 	{"__init__", "", markBuild},
 	{"_apply", "torch/nn/modules/module.py", markBuild},
 	{"load_state_dict", "", markBuild},

@@ -102,7 +102,7 @@ func (h *history) runs() []span {
 		t := h.facts(i).hint
 		if t == hintNone {
 			t = hintBackward
-			if n := len(list); n == 0 || list[n-1].hint == hintZero || list[n-1].hint == hintBuild {
+			if n := len(list); n == 0 || h.trace[i].Action != snapshot.Alloc && (list[n-1].hint == hintZero || list[n-1].hint == hintBuild) {
 				t = hintOther
 			}
 		}
@@ -175,13 +175,20 @@ func merged(list []span) []span {
 	return out
 }
 
-// insideBackward makes optimizer steps between two parts of a backward pass a
-// part of it: the optimizer runs in hooks as gradients are made.
+// insideBackward makes what lies between two parts of a backward pass, with no
+// forward pass between them, a part of it: the optimizer runs in hooks as
+// gradients are made.
 func insideBackward(list []span) []span {
-	for i := 1; i+1 < len(list); i++ {
-		inner := list[i].hint == hintOptimizer || list[i].hint == hintZero || list[i].hint == hintOther
-		if inner && list[i-1].hint == hintBackward && list[i+1].hint == hintBackward {
-			list[i].hint = hintBackward
+	last := -1 // the backward run that nothing but such runs follow
+	for i := range list {
+		switch list[i].hint {
+		case hintBackward:
+			for j := last + 1; last >= 0 && j < i; j++ {
+				list[j].hint = hintBackward
+			}
+			last = i
+		case hintForward, hintBuild:
+			last = -1
 		}
 	}
 	return merged(list)

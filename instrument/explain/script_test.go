@@ -401,3 +401,33 @@ func TestGrowthToFailure(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// An optimizer that steps as each gradient is made: states, and gradients that
+// go in the same pass.
+func TestOptimizerInBackward(t *testing.T) {
+	p := newScript()
+	p.model()
+	for step := range 3 {
+		kept := p.pass("forward", true)
+		for i := len(kept) - 1; i >= 0; i-- {
+			g := p.alloc(4*mib, nil)
+			p.free(kept[i], nil)
+			if step == 0 {
+				p.alloc(4*mib, where("step", 0))
+			}
+			p.free(g, where("zero", 0))
+			p.free(p.alloc(8*mib, nil), nil)
+		}
+		p.free(p.alloc(mib, where("step", 0)), where("step", 0))
+	}
+	r := explained(t, p.end(), Options{})
+	var gradient, state int64
+	for _, ph := range r.Phases {
+		if ph.Phase == "backward" {
+			gradient = max(gradient, ph.Peak.ByCategory["gradient"])
+		}
+	}
+	if state = r.Peak.ByCategory["optimizer_state"]; state != scriptLayers*4*mib || gradient != 4*mib || len(r.Steps) != 3 {
+		t.Errorf("state %d, gradient %d, %d steps: %+v", state, gradient, len(r.Steps), r.Phases)
+	}
+}
