@@ -253,10 +253,11 @@ func (r *Report) eventOf(kind string) *int64 {
 // notes say what was in the way and what gets past it.
 func (o *OutOfMemory) notes() []string {
 	var list []string
-	if o.Limit == "cap" {
-		list = append(list, fmt.Sprintf("A limit on the process was in the way, of at least %s: the device had %s free.", size(o.LimitBytes), size(o.DeviceFreeBytes)))
-	} else {
-		list = append(list, fmt.Sprintf("The device was used up: %s reserved and %s free.", size(o.ReservedBytes), size(o.DeviceFreeBytes)))
+	switch o.Limit {
+	case "cap":
+		list = append(list, fmt.Sprintf("A limit on the process was in the way, of at least %s: the device had %s free.", size(o.LimitBytes), size(*o.DeviceFreeBytes)))
+	case "device":
+		list = append(list, fmt.Sprintf("The device was used up: %s reserved and %s free.", size(o.ReservedBytes), size(*o.DeviceFreeBytes)))
 	}
 	var pass []string
 	for _, s := range o.Settings {

@@ -88,8 +88,8 @@ func without(list []segment, addr uint64, bytes int64) []segment {
 	return list
 }
 
-// free sums up what is reserved and not allocated.
-func free(list []segment) (bytes, largest int64) {
+// holes sums up what is reserved and not allocated.
+func holes(list []segment) (bytes, largest int64) {
 	for i := range list {
 		bytes += list[i].bytes - list[i].allocated
 		largest = max(largest, list[i].largest)
@@ -108,7 +108,7 @@ func (e *evidence) fragmentation() *Finding {
 		return nil
 	}
 	list := e.segmentsAt(entry)
-	_, largest := free(list)
+	_, largest := holes(list)
 	// A segment that is nearly empty is pinned by the few blocks in it.
 	var pinned int
 	var held int64

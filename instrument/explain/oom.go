@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -17,12 +18,12 @@ type OutOfMemory struct {
 	Line           string  `json:"line"`
 	Op             string  `json:"op"`
 	Usage
-	UnallocatedBytes int64 `json:"unallocated_bytes"` // reserved and not allocated
-	LargestHoleBytes int64 `json:"largest_hole_bytes"`
-	DeviceFreeBytes  int64 `json:"device_free_bytes"`
+	UnallocatedBytes int64  `json:"unallocated_bytes"` // reserved and not allocated
+	LargestHoleBytes int64  `json:"largest_hole_bytes"`
+	DeviceFreeBytes  *int64 `json:"device_free_bytes"` // nil if the file does not say
 	// Limit says what was in the way: "device", whose memory was used up, or
-	// "cap", a limit on the process. LimitBytes is it; of a cap that is the
-	// least that it can have been.
+	// "cap", a limit on the process, or "unknown". LimitBytes is it; of a cap,
+	// and of what is not known, the least that it can have been.
 	Limit      string           `json:"limit"`
 	LimitBytes int64            `json:"limit_bytes"`
 	ByLine     []Group          `json:"by_line"`
@@ -60,16 +61,26 @@ func (a *Analysis) outOfMemory() *OutOfMemory {
 	f := a.h.facts(entry)
 	at := entry - 1
 	o := &OutOfMemory{Event: entry, Time: a.seconds(entry), RequestedBytes: t.Bytes, Line: a.name(f.line), Op: a.name(f.op), Usage: a.usage(at),
-		DeviceFreeBytes: t.DeviceFreeBytes, Failures: len(a.h.oom), Settings: []Attempt{}}
+		Failures: len(a.h.oom), Settings: []Attempt{}}
 	if f.node != 0 {
 		o.Op = a.name(f.node) + " " + o.Op
 	}
 	o.UnallocatedBytes = o.ReservedBytes - o.AllocatedBytes
-	_, o.LargestHoleBytes = free(a.segmentsAt(at))
+	_, o.LargestHoleBytes = holes(a.segmentsAt(at))
 	take := alloc.SegmentBytes(t.Bytes)
-	o.Limit, o.LimitBytes = "device", o.ReservedBytes+t.DeviceFreeBytes
-	if t.DeviceFreeBytes >= take {
-		o.Limit, o.LimitBytes = "cap", o.ReservedBytes
+	least := o.ReservedBytes // the most that was reserved, if the limit can have been as much
+	if most := slices.Max(a.h.reserved[:entry+1]); most < o.ReservedBytes+take {
+		least = max(least, most)
+	}
+	free := t.DeviceFreeBytes
+	switch o.DeviceFreeBytes = &free; {
+	case free < 0:
+		o.DeviceFreeBytes = nil
+		o.Limit, o.LimitBytes = "unknown", least
+	case free >= take:
+		o.Limit, o.LimitBytes = "cap", least
+	default:
+		o.Limit, o.LimitBytes = "device", o.ReservedBytes+free
 	}
 	m := a.Moment(at)
 	o.ByLine, o.ByCategory = m.ByLine, m.ByCategory
@@ -129,10 +140,13 @@ func (e *evidence) failure() *Finding {
 	}
 	f.Line = e.mainSite(cause)
 	bytes := e.bytesOf(cause)
-	limit := fmt.Sprintf("the device had %s free", size(o.DeviceFreeBytes))
-	if o.Limit == "cap" {
-		limit = fmt.Sprintf("the device had %s free, so a cap on the process was in the way, between %s and %s", size(o.DeviceFreeBytes),
-			size(o.LimitBytes), size(o.LimitBytes+alloc.SegmentBytes(o.RequestedBytes)))
+	limit := "the file does not say what the device had free"
+	switch o.Limit {
+	case "device":
+		limit = fmt.Sprintf("the device had %s free", size(*o.DeviceFreeBytes))
+	case "cap":
+		limit = fmt.Sprintf("the device had %s free, so a cap on the process was in the way, between %s and %s", size(*o.DeviceFreeBytes),
+			size(o.LimitBytes), size(o.ReservedBytes+alloc.SegmentBytes(o.RequestedBytes)))
 	}
 	f.Reasons = append(f.Reasons, fmt.Sprintf("%s asked for at %s by %s; %s", size(o.RequestedBytes), at(o.Line), cmp.Or(o.Op, "an operation that no stack shows"), limit))
 	f.Reasons = append(f.Reasons, fmt.Sprintf("reserved %s, allocated %s, %s unallocated with a largest hole of %s",

@@ -396,7 +396,17 @@ func TestGrowthToFailure(t *testing.T) {
 			p.free(addr, where("loop", 0))
 		}
 	}
-	r := first(t, p.end(), "out_of_memory", "train.py:30")
+	at := len(p.trace) - 1
+	for p.trace[at].Action != snapshot.OOM {
+		at--
+	}
+	s := p.end()
+	p.trace[at].DeviceFreeBytes = -1 // as in files that do not say
+	if r := explained(t, s, Options{}); r.OOM.Limit != "unknown" || r.OOM.DeviceFreeBytes != nil {
+		t.Errorf("without a figure: %+v", r.OOM)
+	}
+	p.trace[at].DeviceFreeBytes = mib
+	r := first(t, s, "out_of_memory", "train.py:30")
 	if f := r.Findings[0]; !strings.Contains(f.Title, "8.0 MiB a step") || r.OOM.Limit != "device" {
 		t.Errorf("%+v", f)
 	}

@@ -211,17 +211,23 @@ func (t *text) oom(o *OutOfMemory) {
 	}
 	t.heading("Out of memory: entry %d, %.6f s", o.Event, o.Time)
 	what := "the device's memory, by what it had free"
-	if o.Limit == "cap" {
+	switch o.Limit {
+	case "cap":
 		what = "at least, a cap on the process: the device had more free"
+	case "unknown":
+		what = "at least: the file does not say what the device had free"
 	}
-	t.rows([][]string{
+	rows := [][]string{
 		{t.bytes(o.RequestedBytes), "asked for at " + at(o.Line) + ", " + o.Op},
 		{t.bytes(o.AllocatedBytes), "allocated"}, {t.bytes(o.ReservedBytes), "reserved"},
 		{t.bytes(o.UnallocatedBytes), "reserved and not allocated; largest hole " + t.bytes(o.LargestHoleBytes)},
-		{t.bytes(o.DeviceFreeBytes), "free on the device"},
-		{t.bytes(o.LimitBytes), "limit: " + what}})
+		{t.bytes(o.LimitBytes), "limit: " + what}}
+	if o.DeviceFreeBytes != nil {
+		rows = append(rows, []string{t.bytes(*o.DeviceFreeBytes), "free on the device"})
+	}
+	t.rows(rows)
 	t.heading("replayed under other settings")
-	var rows [][]string
+	rows = nil
 	for _, s := range o.Settings {
 		result := "runs out as well"
 		switch {
