@@ -59,8 +59,11 @@ type Call struct {
 	Out []Tensor
 	// Scratch is working memory of the size that the operation asked for.
 	Scratch Tensor
-	Ints    []int64
-	Floats  []float64
+	// Attributes are the kernel's: a comparable structure of package kernel, or
+	// nil. The kernel's documentation says which.
+	Attributes any
+	Ints       []int64
+	Floats     []float64
 	// Accumulate adds to Out[0] instead of writing over it. It is only set for
 	// operations that declare that they can.
 	Accumulate bool

@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // Activation is an elementwise function of one input, or of a gate and a value
@@ -89,7 +90,7 @@ func (d *Dropout) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	}
 	drop := op.Dropout
 	if b.Eager() {
-		drop = op.EagerDropout
+		drop = aten.Dropout
 	}
 	y, err := drop(x, d.P, b.Serial())
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // What layers share in the eager composition. The order in which nodes are made
@@ -27,7 +28,7 @@ func (b *Builder) Autocast(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if c, ok := b.casts[x]; ok && weight {
 		return c, nil
 	}
-	c, err := op.Cast(x, device.BFloat16, b.Serial())
+	c, err := aten.Cast(x, device.BFloat16, b.Serial())
 	if err != nil || c == x || !weight {
 		return c, err
 	}
@@ -98,13 +99,13 @@ func (b *Builder) Linear(x, w, bias *gorgonia.Node, conv1d bool) (*gorgonia.Node
 			return nil, err
 		}
 	}
-	return op.EagerLinear(x, w, bias, conv1d)
+	return aten.Linear(x, w, bias, conv1d)
 }
 
 // Add is a residual connection of either composition.
 func (b *Builder) Add(x, y *gorgonia.Node) (*gorgonia.Node, error) {
 	if b.Eager() {
-		return op.EagerAdd(x, y)
+		return aten.Add(x, y)
 	}
 	return op.Add(x, y)
 }
@@ -112,7 +113,7 @@ func (b *Builder) Add(x, y *gorgonia.Node) (*gorgonia.Node, error) {
 // Positions are the positions of tokens, of either composition.
 func (b *Builder) Positions(ids *gorgonia.Node, transformers bool) (*gorgonia.Node, error) {
 	if b.Eager() {
-		return op.EagerPositions(ids, transformers)
+		return aten.Positions(ids, transformers)
 	}
 	return op.Positions(ids)
 }
@@ -122,7 +123,7 @@ func (b *Builder) LookForPacked(positions, ids *gorgonia.Node) error {
 	if !b.Eager() || b.caching {
 		return nil
 	}
-	n, err := op.PackedSequences(positions, ids.Shape()[0])
+	n, err := aten.PackedSequences(positions, ids.Shape()[0])
 	if err != nil {
 		return err
 	}
@@ -136,26 +137,26 @@ func (b *Builder) AttentionPacked(qkv *gorgonia.Node, heads int, dropout float64
 	if !b.Eager() {
 		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
 	}
-	way, err := op.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads)
+	way, err := aten.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads)
 	if err != nil {
 		return nil, err
 	}
-	if way == op.SDPAMath {
+	if way == aten.SDPAMath {
 		return b.mathPacked(qkv, heads, dropout)
 	}
-	split, err := op.SplitQKV(qkv)
+	split, err := aten.SplitQKV(qkv)
 	if err != nil {
 		return nil, err
 	}
 	if !b.caching {
-		return op.EagerAttentionPacked(split, heads, way, nil)
+		return aten.AttentionPacked(split, heads, way, nil)
 	}
-	cache, err := op.CachePacked(split)
+	cache, err := aten.CachePacked(split)
 	if err != nil {
 		return nil, err
 	}
 	b.cached = append(b.cached, cache)
-	return op.EagerAttentionPacked(split, heads, way, cache)
+	return aten.AttentionPacked(split, heads, way, cache)
 }
 
 // mathPacked is attentionPacked by plain operations.
@@ -164,13 +165,13 @@ func (b *Builder) mathPacked(qkv *gorgonia.Node, heads int, dropout float64) (*g
 		dropout = 0
 	}
 	if b.caching {
-		cache, err := op.CachePacked(qkv)
+		cache, err := aten.CachePacked(qkv)
 		if err != nil {
 			return nil, err
 		}
 		b.cached = append(b.cached, cache)
 	}
-	m, err := op.EagerMathAttentionPacked(qkv, heads, dropout, b.Serial)
+	m, err := aten.MathAttentionPacked(qkv, heads, dropout, b.Serial)
 	if err != nil {
 		return nil, err
 	}
@@ -194,19 +195,19 @@ func (b *Builder) rmsNorm(x, w *gorgonia.Node, epsilon float64) (Output, error) 
 	wide := x
 	narrow := b.options.DType == device.BFloat16
 	if narrow {
-		wide = c.Apply(func() (*gorgonia.Node, error) { return op.Cast(x, device.Float32, b.Serial()) })
+		wide = c.Apply(func() (*gorgonia.Node, error) { return aten.Cast(x, device.Float32, b.Serial()) })
 	}
-	square := c.Apply(func() (*gorgonia.Node, error) { return op.Pow(wide, 2) })
-	mean := c.Apply(func() (*gorgonia.Node, error) { return op.MeanLast(square) })
-	sum := c.Apply(func() (*gorgonia.Node, error) { return op.AddScalar(mean, epsilon) })
-	root := c.Apply(func() (*gorgonia.Node, error) { return op.Rsqrt(sum) })
-	h := c.Apply(func() (*gorgonia.Node, error) { return op.MulRows(wide, root) })
+	square := c.Apply(func() (*gorgonia.Node, error) { return aten.Pow(wide, 2) })
+	mean := c.Apply(func() (*gorgonia.Node, error) { return aten.MeanLast(square) })
+	sum := c.Apply(func() (*gorgonia.Node, error) { return aten.AddScalar(mean, epsilon) })
+	root := c.Apply(func() (*gorgonia.Node, error) { return aten.Rsqrt(sum) })
+	h := c.Apply(func() (*gorgonia.Node, error) { return aten.MulRows(wide, root) })
 	c.Hold(mean)
 	c.Hold(h)
 	if narrow {
-		h = c.Apply(func() (*gorgonia.Node, error) { return op.Cast(h, device.BFloat16, b.Serial()) })
+		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Cast(h, device.BFloat16, b.Serial()) })
 	}
-	y := c.Apply(func() (*gorgonia.Node, error) { return op.MulColumns(w, h) })
+	y := c.Apply(func() (*gorgonia.Node, error) { return aten.MulColumns(w, h) })
 	return Tensor(y), c.Err()
 }
 
@@ -219,17 +220,17 @@ func (b *Builder) newGELU(x *gorgonia.Node) (Output, error) {
 	do := func(f func(*gorgonia.Node, float64) (*gorgonia.Node, error), x *gorgonia.Node, v float64) *gorgonia.Node {
 		return c.Apply(func() (*gorgonia.Node, error) { return f(x, v) })
 	}
-	half := do(op.MulScalar, x, 0.5)
+	half := do(aten.MulScalar, x, 0.5)
 	base := x
 	if b.options.Autocast { // which computes powers in float32
-		base = c.Apply(func() (*gorgonia.Node, error) { return op.Cast(x, device.Float32, b.Serial()) })
+		base = c.Apply(func() (*gorgonia.Node, error) { return aten.Cast(x, device.Float32, b.Serial()) })
 	}
-	cube := do(op.Pow, base, 3)
-	cube = do(op.MulScalar, cube, 0.044715)
-	inner := c.Apply(func() (*gorgonia.Node, error) { return op.EagerAdd(x, cube) })
-	inner = do(op.MulScalar, inner, math.Sqrt(2/math.Pi))
+	cube := do(aten.Pow, base, 3)
+	cube = do(aten.MulScalar, cube, 0.044715)
+	inner := c.Apply(func() (*gorgonia.Node, error) { return aten.Add(x, cube) })
+	inner = do(aten.MulScalar, inner, math.Sqrt(2/math.Pi))
 	t := c.Apply(func() (*gorgonia.Node, error) { return op.Tanh(inner) })
-	t = do(op.AddScalar, t, 1)
-	y := c.Apply(func() (*gorgonia.Node, error) { return op.Mul(half, t) })
+	t = do(aten.AddScalar, t, 1)
+	y := c.Apply(func() (*gorgonia.Node, error) { return aten.Mul(half, t) })
 	return Tensor(y), c.Err()
 }

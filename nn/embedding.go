@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // Embedding looks rows of a table up: ids (…) → (…, Width).
@@ -46,7 +47,7 @@ func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	}
 	lookUp := op.Embedding
 	if b.Eager() {
-		lookUp = op.EagerEmbedding
+		lookUp = aten.Embedding
 	}
 	if b.mixed() && !e.wide {
 		lookUp = func(ids, w *gorgonia.Node) (*gorgonia.Node, error) { return op.EmbeddingAs(ids, w, device.BFloat16) }

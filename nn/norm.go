@@ -4,6 +4,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // LayerNorm normalises over the last dimension (Ba, Kiros and Hinton, "Layer
@@ -46,7 +47,7 @@ func (l *LayerNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	}
 	norm := op.LayerNorm
 	if b.Eager() {
-		norm = op.EagerLayerNorm
+		norm = aten.LayerNorm
 	}
 	y, err := norm(x, w, bias, l.Epsilon)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // eagerLoss is the mean cross-entropy of logits against targets or, without
@@ -15,7 +16,7 @@ func eagerLoss(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia.Node, e
 	var loss *gorgonia.Node
 	var err error
 	if targets == nil {
-		loss, err = op.EagerMean(logits)
+		loss, err = aten.Mean(logits)
 	} else {
 		loss, err = eagerCrossEntropy(b, logits, targets)
 	}
@@ -34,31 +35,31 @@ func eagerCrossEntropy(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia
 	if s, err := op.SpecOf(x); err != nil {
 		return nil, err
 	} else if shifts && s.DType == device.BFloat16 {
-		if x, err = op.Cast(x, device.Float32, b.Serial()); err != nil {
+		if x, err = aten.Cast(x, device.Float32, b.Serial()); err != nil {
 			return nil, err
 		}
 		held = append(held, x)
 	}
 	if shifts {
-		padded, err := op.PaddedLabels(targets, ignoreIndex)
+		padded, err := aten.PaddedLabels(targets, ignoreIndex)
 		if err != nil {
 			return nil, err
 		}
 		held = append(held, padded)
-		if targets, err = op.ShiftedLabels(padded); err != nil {
+		if targets, err = aten.ShiftedLabels(padded); err != nil {
 			return nil, err
 		}
 	}
-	if x, err = op.LogSoftmax(x); err != nil {
+	if x, err = aten.LogSoftmax(x); err != nil {
 		return nil, err
 	}
 	if b.Options().Autocast {
 		// Autocast computes the loss itself in float32.
-		if x, err = op.Cast(x, device.Float32, b.Serial()); err != nil {
+		if x, err = aten.Cast(x, device.Float32, b.Serial()); err != nil {
 			return nil, err
 		}
 	}
-	loss, err := op.NLLLoss(x, targets, ignoreIndex)
+	loss, err := aten.NLLLoss(x, targets, ignoreIndex)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
-	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -198,7 +198,7 @@ func buildForPrediction(b *nn.Builder, w Workload) (*Graph, error) {
 	if err != nil || w.Accumulate == 1 || w.Composition != nn.Eager {
 		return g, err
 	}
-	g.Loss, err = op.DivScalar(g.Loss, float64(w.Accumulate))
+	g.Loss, err = aten.DivScalar(g.Loss, float64(w.Accumulate))
 	return g, err
 }
 

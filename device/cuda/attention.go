@@ -9,39 +9,39 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // attentionShape describes causal attention: q (batch, queries, heads·size), k
 // and v (batch, keys, kvHeads·size), contiguous within a position.
 type attentionShape struct {
-	batch, queries, keys, heads, kvHeads, size int
+	kernel.Attention
 	// Elements from position to position; 0 means that positions follow each
 	// other without a gap.
 	qStride, kStride, vStride, oStride int
-	scale                              float64
 }
 
 func (s *attentionShape) strides() {
 	set := func(p *int, heads int) {
 		if *p == 0 {
-			*p = heads * s.size
+			*p = heads * s.Size
 		}
 	}
-	set(&s.qStride, s.heads)
-	set(&s.kStride, s.kvHeads)
-	set(&s.vStride, s.kvHeads)
-	set(&s.oStride, s.heads)
+	set(&s.qStride, s.Heads)
+	set(&s.kStride, s.KVHeads)
+	set(&s.vStride, s.KVHeads)
+	set(&s.oStride, s.Heads)
 }
 
 func (s *attentionShape) check() error {
-	if s.kvHeads <= 0 || s.heads%s.kvHeads != 0 {
-		return fmt.Errorf("attention: %d query heads are not a multiple of %d key heads", s.heads, s.kvHeads)
+	if s.KVHeads <= 0 || s.Heads%s.KVHeads != 0 {
+		return fmt.Errorf("attention: %d query heads are not a multiple of %d key heads", s.Heads, s.KVHeads)
 	}
-	if s.keys < s.queries {
-		return fmt.Errorf("attention: %d queries for %d keys", s.queries, s.keys)
+	if s.Keys < s.Queries {
+		return fmt.Errorf("attention: %d queries for %d keys", s.Queries, s.Keys)
 	}
-	if s.size <= 0 || s.size > 256 {
-		return fmt.Errorf("attention: heads of %d elements; the kernels take 1 to 256", s.size)
+	if s.Size <= 0 || s.Size > 256 {
+		return fmt.Errorf("attention: heads of %d elements; the kernels take 1 to 256", s.Size)
 	}
 	return nil
 }
@@ -90,26 +90,26 @@ func (d *Device) attentionTile(k *attentionKernel, s *attentionShape, elem devic
 		return attentionTile{}, 0, err
 	}
 	tiles := k.tiles
-	if s.size > 64 || real == device.Float64 {
+	if s.Size > 64 || real == device.Float64 {
 		tiles = tiles[1:]
 	}
-	if s.size > 128 {
+	if s.Size > 128 {
 		tiles = tiles[1:]
 	}
 	for _, t := range tiles {
-		if bytes := k.sharedBytes(t, s.size, real.Size()); bytes <= d.sharedBytes {
+		if bytes := k.sharedBytes(t, s.Size, real.Size()); bytes <= d.sharedBytes {
 			return t, bytes, nil
 		}
 	}
 	return attentionTile{}, 0, fmt.Errorf("attention: heads of %d elements need more shared memory than the card's %d bytes",
-		s.size, d.sharedBytes)
+		s.Size, d.sharedBytes)
 }
 
 // attentionFunction is a kernel compiled for a head size and a tile.
 func (d *Device) attentionFunction(file, name string, s *attentionShape, elem device.DType, t attentionTile, bytes int) (*function, error) {
-	key := kernelKey{file: file, name: name, elem: elem, head: s.size<<16 | t.rows<<8 | t.cols}
+	key := kernelKey{file: file, name: name, elem: elem, head: s.Size<<16 | t.rows<<8 | t.cols}
 	known := d.functions[key] != nil
-	defines := fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.size, t.rows, t.cols)
+	defines := fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.Size, t.rows, t.cols)
 	f, err := d.kernelWith(key, defines)
 	if err == nil && !known {
 		err = result(C.tidemark_allow_shared(d.ccontext(), f.c(), C.int(bytes)))
@@ -145,22 +145,22 @@ func (d *Device) attentionForward(q, k, v, o, lse device.Tensor, s attentionShap
 	a := d.begin()
 	a.tensors(q, k, v, o, lse)
 	d.attentionArguments(a, &s, f.double, s.oStride)
-	return d.launch(f, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 128, bytes)
+	return d.launch(f, grid{x: int64(s.Batch * s.Heads), y: tiles(s.Queries, t.rows)}, 128, bytes)
 }
 
 // attentionArguments places what follows the tensors.
 func (d *Device) attentionArguments(a *arguments, s *attentionShape, double bool, more ...int) {
-	a.i32(s.queries)
-	a.i32(s.keys)
-	a.i32(s.heads)
-	a.i32(s.kvHeads)
+	a.i32(s.Queries)
+	a.i32(s.Keys)
+	a.i32(s.Heads)
+	a.i32(s.KVHeads)
 	for _, n := range []int{s.qStride, s.kStride, s.vStride} {
 		a.i64(int64(n))
 	}
 	for _, n := range more {
 		a.i64(int64(n))
 	}
-	a.real(s.scale, double)
+	a.real(s.Scale, double)
 }
 
 // attentionBackward writes dq, dk and dv, which have the strides of q, k and v;
@@ -171,7 +171,7 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 	if err := s.check(); err != nil {
 		return err
 	}
-	if n := int64(s.batch * s.heads * s.queries); delta.Addr == 0 || delta.Elements() < n {
+	if n := int64(s.Batch * s.Heads * s.Queries); delta.Addr == 0 || delta.Elements() < n {
 		return fmt.Errorf("attention's gradient needs scratch memory for %d elements", n)
 	}
 	s.strides()
@@ -188,7 +188,7 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 	a := d.begin()
 	a.tensors(q, k, v, o, dout, lse, delta, dq)
 	d.attentionArguments(a, &s, f.double, s.oStride, s.oStride, s.qStride)
-	err = d.launch(f, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 128, bytes)
+	err = d.launch(f, grid{x: int64(s.Batch * s.Heads), y: tiles(s.Queries, t.rows)}, 128, bytes)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (d *Device) attentionBackward(q, k, v, o, dout, lse, delta, dq, dk, dv devi
 	a = d.begin()
 	a.tensors(q, k, v, dout, lse, delta, dk, dv)
 	d.attentionArguments(a, &s, f.double, s.oStride, s.kStride, s.vStride)
-	return d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: tiles(s.keys, t.rows)}, 128, bytes)
+	return d.launch(f, grid{x: int64(s.Batch * s.KVHeads), y: tiles(s.Keys, t.rows)}, 128, bytes)
 }
 
 // attentionBackwardShared is attentionBackward by the kernel that computes every
@@ -213,7 +213,7 @@ func (d *Device) attentionBackwardShared(q, k, v, o, dout, lse, delta, dq, dk, d
 		return false, nil // the other kernels need less shared memory
 	}
 	counters := device.Tensor{Addr: d.workspace.Addr,
-		Spec: device.Spec{DType: device.Int32, Shape: []int{s.batch * s.heads * int(tiles(s.queries, t.cols))}}}
+		Spec: device.Spec{DType: device.Int32, Shape: []int{s.Batch * s.Heads * int(tiles(s.Queries, t.cols))}}}
 	if counters.Addr == 0 || counters.Bytes() > d.workspace.Bytes() {
 		return false, nil
 	}
@@ -230,24 +230,22 @@ func (d *Device) attentionBackwardShared(q, k, v, o, dout, lse, delta, dq, dk, d
 	}
 	a := d.begin()
 	a.tensors(o, dout, delta)
-	a.i32(s.queries)
-	a.i32(s.heads)
+	a.i32(s.Queries)
+	a.i32(s.Heads)
 	a.i64(int64(s.oStride))
 	a.i64(int64(s.oStride))
-	if err := d.launch(g, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 128, bytes); err != nil {
+	if err := d.launch(g, grid{x: int64(s.Batch * s.Heads), y: tiles(s.Queries, t.rows)}, 128, bytes); err != nil {
 		return false, err
 	}
 	a = d.begin()
 	a.tensors(q, k, v, dout, lse, delta, dq, dk, dv, counters)
 	d.attentionArguments(a, s, f.double, s.oStride, s.qStride, s.kStride, s.vStride)
-	return true, d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: tiles(s.keys, t.rows)}, 128, bytes)
+	return true, d.launch(f, grid{x: int64(s.Batch * s.KVHeads), y: tiles(s.Keys, t.rows)}, 128, bytes)
 }
 
-// attentionOf reads Ints: batch, queries, keys, heads, kvHeads, size; Floats: scale.
+// attentionOf reads a call's attributes.
 func attentionOf(c *device.Call) attentionShape {
-	n := c.Ints
-	return attentionShape{batch: int(n[0]), queries: int(n[1]), keys: int(n[2]), heads: int(n[3]), kvHeads: int(n[4]),
-		size: int(n[5]), scale: c.Floats[0]}
+	return attentionShape{Attention: c.Attributes.(kernel.Attention)}
 }
 
 func attentionForwardCall(d *Device, c *device.Call) error {
@@ -262,7 +260,7 @@ func attentionBackwardCall(d *Device, c *device.Call) error {
 // packed splits a tensor (batch, positions, 3·heads·size) into the places where
 // its three parts begin, and sets the strides that go with it.
 func (s *attentionShape) packed(t device.Tensor) (q, k, v device.Tensor) {
-	width := s.heads * s.size
+	width := s.Heads * s.Size
 	s.qStride, s.kStride, s.vStride = 3*width, 3*width, 3*width
 	q, k, v = t, t, t
 	k.Addr += uint64(int64(width) * t.DType.Size())

@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // BenchmarkAttention runs the attention of trained models, forward and backward,
 // with several tiles.
 func BenchmarkAttention(b *testing.B) {
 	shapes := []attentionShape{
-		{batch: 64, queries: 256, keys: 256, heads: 6, kvHeads: 6, size: 64},
-		{batch: 8, queries: 1024, keys: 1024, heads: 12, kvHeads: 12, size: 64},
-		{batch: 16, queries: 256, keys: 256, heads: 12, kvHeads: 2, size: 128},
+		{Attention: kernel.Attention{Batch: 64, Queries: 256, Keys: 256, Heads: 6, KVHeads: 6, Size: 64}},
+		{Attention: kernel.Attention{Batch: 8, Queries: 1024, Keys: 1024, Heads: 12, KVHeads: 12, Size: 64}},
+		{Attention: kernel.Attention{Batch: 16, Queries: 256, Keys: 256, Heads: 12, KVHeads: 2, Size: 128}},
 	}
 	kernels := []struct {
 		name  string
@@ -26,10 +27,10 @@ func BenchmarkAttention(b *testing.B) {
 		{"backward", &attentionBackwardKernel, []attentionTile{{64, 32}, {64, 64}, {32, 32}, {32, 64}, {128, 32}, {64, 16}}},
 	}
 	for _, s := range shapes {
-		s.scale = 0.1
+		s.Scale = 0.1
 		for _, k := range kernels {
 			for _, t := range k.tiles {
-				b.Run(fmt.Sprintf("B%d_T%d_H%d_KV%d_D%d/%s/%dx%d", s.batch, s.queries, s.heads, s.kvHeads, s.size, k.name, t.rows, t.cols),
+				b.Run(fmt.Sprintf("B%d_T%d_H%d_KV%d_D%d/%s/%dx%d", s.Batch, s.Queries, s.Heads, s.KVHeads, s.Size, k.name, t.rows, t.cols),
 					func(b *testing.B) {
 						was := k.k.tiles
 						k.k.tiles = []attentionTile{t, t, t}
@@ -44,7 +45,7 @@ func BenchmarkAttention(b *testing.B) {
 func benchmarkAttention(b *testing.B, s attentionShape, backward bool) {
 	l := newLab(b)
 	f := device.Float32
-	n, m, stats := s.batch*s.queries*s.heads*s.size, s.batch*s.keys*s.kvHeads*s.size, s.batch*s.heads*s.queries
+	n, m, stats := s.Batch*s.Queries*s.Heads*s.Size, s.Batch*s.Keys*s.KVHeads*s.Size, s.Batch*s.Heads*s.Queries
 	fill := func(n int, stream uint64) device.Tensor {
 		t := l.empty(f, n)
 		l.check(l.d.random("normal", t, 1, stream, 1))

@@ -73,7 +73,7 @@ func (k *mmaKernel) sharedBytes(t mmaTile, size int) int {
 // kernels of attention.go.
 func (d *Device) tensorCores(s *attentionShape, ts ...device.Tensor) bool {
 	architecture, err := strconv.Atoi(strings.TrimPrefix(d.architecture, "sm_"))
-	if err != nil || architecture < 80 || s.size%16 != 0 || s.size > mmaHead || !(s.scale > 0) {
+	if err != nil || architecture < 80 || s.Size%16 != 0 || s.Size > mmaHead || !(s.Scale > 0) {
 		return false
 	}
 	for _, stride := range []int{s.qStride, s.kStride, s.vStride, s.oStride} {
@@ -87,7 +87,7 @@ func (d *Device) tensorCores(s *attentionShape, ts ...device.Tensor) bool {
 		}
 	}
 	for _, k := range mmaKernels {
-		if _, ok := k.tile(s.size, d.sharedBytes); !ok {
+		if _, ok := k.tile(s.Size, d.sharedBytes); !ok {
 			return false
 		}
 	}
@@ -119,14 +119,14 @@ func (t mmaTile) defines(size int) string {
 
 // mmaForward is attentionForward on tensor cores.
 func (d *Device) mmaForward(q, k, v, o, lse device.Tensor, s *attentionShape) error {
-	f, t, bytes, err := d.mmaFunction(&mmaForwardKernel, s.size)
+	f, t, bytes, err := d.mmaFunction(&mmaForwardKernel, s.Size)
 	if err != nil {
 		return err
 	}
 	a := d.begin()
 	a.tensors(q, k, v, o, lse)
 	d.attentionArguments(a, s, false, s.oStride)
-	return d.launch(f, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 32*t.warps, bytes)
+	return d.launch(f, grid{x: int64(s.Batch * s.Heads), y: tiles(s.Queries, t.rows)}, 32*t.warps, bytes)
 }
 
 // mmaBackward is attentionBackward on tensor cores.
@@ -139,24 +139,24 @@ func (d *Device) mmaBackward(q, k, v, o, dout, lse, delta, dq, dk, dv device.Ten
 
 // mmaBackwardQ writes delta and dq.
 func (d *Device) mmaBackwardQ(q, k, v, o, dout, lse, delta, dq device.Tensor, s *attentionShape) error {
-	f, t, bytes, err := d.mmaFunction(&mmaBackwardQKernel, s.size)
+	f, t, bytes, err := d.mmaFunction(&mmaBackwardQKernel, s.Size)
 	if err != nil {
 		return err
 	}
 	a := d.begin()
 	a.tensors(q, k, v, o, dout, lse, delta, dq)
 	d.attentionArguments(a, s, false, s.oStride, s.oStride, s.qStride)
-	return d.launch(f, grid{x: int64(s.batch * s.heads), y: tiles(s.queries, t.rows)}, 32*t.warps, bytes)
+	return d.launch(f, grid{x: int64(s.Batch * s.Heads), y: tiles(s.Queries, t.rows)}, 32*t.warps, bytes)
 }
 
 // mmaBackwardKV reads delta and writes dk and dv.
 func (d *Device) mmaBackwardKV(q, k, v, dout, lse, delta, dk, dv device.Tensor, s *attentionShape) error {
-	f, t, bytes, err := d.mmaFunction(&mmaBackwardKVKernel, s.size)
+	f, t, bytes, err := d.mmaFunction(&mmaBackwardKVKernel, s.Size)
 	if err != nil {
 		return err
 	}
 	a := d.begin()
 	a.tensors(q, k, v, dout, lse, delta, dk, dv)
 	d.attentionArguments(a, s, false, s.oStride, s.kStride, s.vStride)
-	return d.launch(f, grid{x: int64(s.batch * s.kvHeads), y: tiles(s.keys, t.rows)}, 32*t.warps, bytes)
+	return d.launch(f, grid{x: int64(s.Batch * s.KVHeads), y: tiles(s.Keys, t.rows)}, 32*t.warps, bytes)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // mmaShapes are the attention of trained models, and of long sequences.
@@ -15,15 +16,15 @@ var mmaShapes = []struct {
 	attentionShape
 	packed bool
 }{
-	{attentionShape{batch: 64, queries: 256, keys: 256, heads: 6, kvHeads: 6, size: 64}, true},
-	{attentionShape{batch: 8, queries: 1024, keys: 1024, heads: 12, kvHeads: 12, size: 64}, true},
-	{attentionShape{batch: 16, queries: 256, keys: 256, heads: 12, kvHeads: 2, size: 128}, false},
-	{attentionShape{batch: 1, queries: 8192, keys: 8192, heads: 12, kvHeads: 12, size: 64}, true},
-	{attentionShape{batch: 2, queries: 4096, keys: 4096, heads: 12, kvHeads: 2, size: 128}, false},
+	{attentionShape{Attention: kernel.Attention{Batch: 64, Queries: 256, Keys: 256, Heads: 6, KVHeads: 6, Size: 64}}, true},
+	{attentionShape{Attention: kernel.Attention{Batch: 8, Queries: 1024, Keys: 1024, Heads: 12, KVHeads: 12, Size: 64}}, true},
+	{attentionShape{Attention: kernel.Attention{Batch: 16, Queries: 256, Keys: 256, Heads: 12, KVHeads: 2, Size: 128}}, false},
+	{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 8192, Keys: 8192, Heads: 12, KVHeads: 12, Size: 64}}, true},
+	{attentionShape{Attention: kernel.Attention{Batch: 2, Queries: 4096, Keys: 4096, Heads: 12, KVHeads: 2, Size: 128}}, false},
 }
 
 func (s *attentionShape) name() string {
-	return fmt.Sprintf("B%d_T%d_H%d_KV%d_D%d", s.batch, s.queries, s.heads, s.kvHeads, s.size)
+	return fmt.Sprintf("B%d_T%d_H%d_KV%d_D%d", s.Batch, s.Queries, s.Heads, s.KVHeads, s.Size)
 }
 
 // mmaBench is the operands of one shape.
@@ -35,9 +36,9 @@ type mmaBench struct {
 
 func newMMABench(b *testing.B, s attentionShape, packed bool) *mmaBench {
 	m := &mmaBench{lab: newLab(b), s: s}
-	m.s.scale = 1 / math.Sqrt(float64(s.size))
+	m.s.Scale = 1 / math.Sqrt(float64(s.Size))
 	const half = device.BFloat16
-	n, kv, stats := s.batch*s.queries*s.heads*s.size, s.batch*s.keys*s.kvHeads*s.size, s.batch*s.heads*s.queries
+	n, kv, stats := s.Batch*s.Queries*s.Heads*s.Size, s.Batch*s.Keys*s.KVHeads*s.Size, s.Batch*s.Heads*s.Queries
 	fill := func(n int, stream uint64) device.Tensor {
 		t := m.empty(half, n)
 		m.check(m.d.random("normal", t, 1, stream, 1))
@@ -78,10 +79,10 @@ func (m *mmaBench) measure(b *testing.B, products int, call func()) {
 		m.check(m.d.Synchronize())
 	}
 	s := &m.s
-	pairs := float64(s.queries) * (float64(s.keys-s.queries) + float64(s.queries+1)/2)
+	pairs := float64(s.Queries) * (float64(s.Keys-s.Queries) + float64(s.Queries+1)/2)
 	seconds := b.Elapsed().Seconds() / float64(calls*b.N)
 	b.ReportMetric(seconds*1e6, "us/call")
-	b.ReportMetric(float64(2*products*s.batch*s.heads*s.size)*pairs/seconds/1e12, "TFLOP/s")
+	b.ReportMetric(float64(2*products*s.Batch*s.Heads*s.Size)*pairs/seconds/1e12, "TFLOP/s")
 }
 
 // BenchmarkTensorCoreAttention runs attention in bf16. The gradient counts as
@@ -126,7 +127,7 @@ func BenchmarkTensorCoreTiles(b *testing.B) {
 	for _, shape := range mmaShapes {
 		for _, k := range kernels {
 			list, current := k.small, &k.kernel.small
-			if shape.size > 64 {
+			if shape.Size > 64 {
 				list, current = k.large, &k.kernel.large
 			}
 			for _, t := range list {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // ran reports whether an attention kernel for a head size has been launched.
@@ -29,21 +30,21 @@ func TestTensorCoreAttention(t *testing.T) {
 		attentionShape
 		packed bool
 	}{
-		{attentionShape{batch: 1, queries: 1, keys: 1, heads: 2, kvHeads: 1, size: 64}, false},
-		{attentionShape{batch: 2, queries: 1, keys: 17, heads: 2, kvHeads: 2, size: 16}, false},
-		{attentionShape{batch: 2, queries: 17, keys: 17, heads: 3, kvHeads: 3, size: 64}, true},
-		{attentionShape{batch: 1, queries: 65, keys: 65, heads: 2, kvHeads: 2, size: 80}, true},
-		{attentionShape{batch: 2, queries: 130, keys: 130, heads: 4, kvHeads: 2, size: 64}, false},
-		{attentionShape{batch: 1, queries: 130, keys: 130, heads: 1, kvHeads: 1, size: 128}, true},
-		{attentionShape{batch: 1, queries: 70, keys: 151, heads: 2, kvHeads: 2, size: 32}, false},
-		{attentionShape{batch: 1, queries: 33, keys: 200, heads: 3, kvHeads: 1, size: 128}, false},
-		{attentionShape{batch: 1, queries: 257, keys: 257, heads: 1, kvHeads: 1, size: 64}, true},
-		{attentionShape{batch: 1, queries: 257, keys: 257, heads: 1, kvHeads: 1, size: 128}, false},
+		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 1, Keys: 1, Heads: 2, KVHeads: 1, Size: 64}}, false},
+		{attentionShape{Attention: kernel.Attention{Batch: 2, Queries: 1, Keys: 17, Heads: 2, KVHeads: 2, Size: 16}}, false},
+		{attentionShape{Attention: kernel.Attention{Batch: 2, Queries: 17, Keys: 17, Heads: 3, KVHeads: 3, Size: 64}}, true},
+		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 65, Keys: 65, Heads: 2, KVHeads: 2, Size: 80}}, true},
+		{attentionShape{Attention: kernel.Attention{Batch: 2, Queries: 130, Keys: 130, Heads: 4, KVHeads: 2, Size: 64}}, false},
+		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 130, Keys: 130, Heads: 1, KVHeads: 1, Size: 128}}, true},
+		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 70, Keys: 151, Heads: 2, KVHeads: 2, Size: 32}}, false},
+		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 33, Keys: 200, Heads: 3, KVHeads: 1, Size: 128}}, false},
+		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 257, Keys: 257, Heads: 1, KVHeads: 1, Size: 64}}, true},
+		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 257, Keys: 257, Heads: 1, KVHeads: 1, Size: 128}}, false},
 	}
 	for _, shape := range shapes {
 		s := shape.attentionShape
-		s.scale = 1 / math.Sqrt(float64(s.size))
-		name := fmt.Sprintf("%d_of_%d_H%d_KV%d_D%d", s.queries, s.keys, s.heads, s.kvHeads, s.size)
+		s.Scale = 1 / math.Sqrt(float64(s.Size))
+		name := fmt.Sprintf("%d_of_%d_H%d_KV%d_D%d", s.Queries, s.Keys, s.Heads, s.KVHeads, s.Size)
 		if shape.packed {
 			name += "_packed"
 		}
@@ -57,7 +58,7 @@ func TestTensorCoreAttention(t *testing.T) {
 
 func testTensorCoreAttention(l *lab, s attentionShape, packed bool) {
 	const half = device.BFloat16
-	n, m, stats := s.batch*s.queries*s.heads*s.size, s.batch*s.keys*s.kvHeads*s.size, s.batch*s.heads*s.queries
+	n, m, stats := s.Batch*s.Queries*s.Heads*s.Size, s.Batch*s.Keys*s.KVHeads*s.Size, s.Batch*s.Heads*s.Queries
 	dout := l.random(n)
 	td := l.tensor(half, dout)
 	var q, k, v []float64
@@ -68,7 +69,7 @@ func testTensorCoreAttention(l *lab, s attentionShape, packed bool) {
 	}
 	if packed {
 		x := l.random(3 * n)
-		width := s.heads * s.size
+		width := s.Heads * s.Size
 		tq, tk, tv = s.packed(l.tensor(half, x))
 		q, k, v = x, x[width:], x[2*width:]
 		gradients = func() (whole []device.Tensor, dq, dk, dv device.Tensor) {
@@ -82,7 +83,7 @@ func testTensorCoreAttention(l *lab, s attentionShape, packed bool) {
 	}
 	wo, wlse, wdq, wdk, wdv := attentionReference(q, k, v, dout, s)
 	if packed { // the three gradients lie in one tensor, each where the others have zeros
-		width := s.heads * s.size
+		width := s.Heads * s.Size
 		for i, g := range wdk {
 			wdq[width+i] += g
 		}
@@ -102,7 +103,7 @@ func testTensorCoreAttention(l *lab, s attentionShape, packed bool) {
 	compare := func(got []device.Tensor) {
 		l.t.Helper()
 		for i, g := range got {
-			if s.keys == 1 && i < 2 { // zero, but for rounding
+			if s.Keys == 1 && i < 2 { // zero, but for rounding
 				for _, x := range l.values(g) {
 					if !(math.Abs(x) < 1e-4) {
 						l.t.Errorf("%s is %g with one key, want 0", names[i], x)
@@ -127,7 +128,7 @@ func testTensorCoreAttention(l *lab, s attentionShape, packed bool) {
 	}
 	// Every card of compute capability 8.0 or newer has this much.
 	for _, k := range mmaKernels {
-		if !l.ran(k, s.size) && l.d.sharedBytes >= 99<<10 {
+		if !l.ran(k, s.Size) && l.d.sharedBytes >= 99<<10 {
 			l.t.Errorf("kernel %s did not run", k.name)
 		}
 	}
@@ -135,7 +136,7 @@ func testTensorCoreAttention(l *lab, s attentionShape, packed bool) {
 
 // TestTensorCoreChoice says which shapes take the kernels on tensor cores.
 func TestTensorCoreChoice(t *testing.T) {
-	usual := attentionShape{batch: 1, queries: 64, keys: 64, heads: 6, kvHeads: 6, size: 64, scale: 0.125}
+	usual := attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 64, Keys: 64, Heads: 6, KVHeads: 6, Size: 64, Scale: 0.125}}
 	tests := []struct {
 		name         string
 		architecture string
@@ -146,10 +147,10 @@ func TestTensorCoreChoice(t *testing.T) {
 		want         bool
 	}{
 		{name: "usual", want: true},
-		{name: "heads of 128", shape: func(s *attentionShape) { s.size = 128 }, want: true},
-		{name: "heads of 80", shape: func(s *attentionShape) { s.size = 80 }, want: true},
-		{name: "heads of 8", shape: func(s *attentionShape) { s.size = 8 }},
-		{name: "heads of 256", shape: func(s *attentionShape) { s.size = 256 }},
+		{name: "heads of 128", shape: func(s *attentionShape) { s.Size = 128 }, want: true},
+		{name: "heads of 80", shape: func(s *attentionShape) { s.Size = 80 }, want: true},
+		{name: "heads of 8", shape: func(s *attentionShape) { s.Size = 8 }},
+		{name: "heads of 256", shape: func(s *attentionShape) { s.Size = 256 }},
 		{name: "packed", shape: func(s *attentionShape) { s.qStride, s.kStride, s.vStride = 1152, 1152, 1152 }, want: true},
 		{name: "odd stride", shape: func(s *attentionShape) { s.vStride = 1156 }},
 		{name: "odd address", addr: 8},
@@ -158,7 +159,7 @@ func TestTensorCoreChoice(t *testing.T) {
 		{name: "compute capability 7.5", architecture: "sm_75"},
 		{name: "compute capability 12.0", architecture: "sm_120", shared: 99 << 10, want: true},
 		{name: "little shared memory", shared: 48 << 10},
-		{name: "negative scale", shape: func(s *attentionShape) { s.scale = -1 }},
+		{name: "negative scale", shape: func(s *attentionShape) { s.Scale = -1 }},
 	}
 	for _, test := range tests {
 		d := &Device{architecture: "sm_90", sharedBytes: 227 << 10}

@@ -7,35 +7,36 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // attentionReference computes attention and its gradients in float64. Values
 // are laid out as the shape's strides say.
 func attentionReference(q, k, v, dout []float64, s attentionShape) (o, lse, dq, dk, dv []float64) {
 	s.strides()
-	o, lse = make([]float64, s.batch*s.queries*s.oStride), make([]float64, s.batch*s.heads*s.queries)
+	o, lse = make([]float64, s.Batch*s.Queries*s.oStride), make([]float64, s.Batch*s.Heads*s.Queries)
 	dq, dk, dv = make([]float64, len(q)), make([]float64, len(k)), make([]float64, len(v))
-	scale := s.scale
-	p, dp := make([]float64, s.keys), make([]float64, s.keys)
-	for b := range s.batch {
-		for h := range s.heads {
-			kv := h / (s.heads / s.kvHeads)
-			for t := range s.queries {
-				qt := q[(b*s.queries+t)*s.qStride+h*s.size:]
-				ot := (b*s.queries+t)*s.oStride + h*s.size
-				n := t + 1 + s.keys - s.queries
+	scale := s.Scale
+	p, dp := make([]float64, s.Keys), make([]float64, s.Keys)
+	for b := range s.Batch {
+		for h := range s.Heads {
+			kv := h / (s.Heads / s.KVHeads)
+			for t := range s.Queries {
+				qt := q[(b*s.Queries+t)*s.qStride+h*s.Size:]
+				ot := (b*s.Queries+t)*s.oStride + h*s.Size
+				n := t + 1 + s.Keys - s.Queries
 				for u := range n {
 					p[u] = 0
-					for c := range s.size {
-						p[u] += scale * qt[c] * k[(b*s.keys+u)*s.kStride+kv*s.size+c]
+					for c := range s.Size {
+						p[u] += scale * qt[c] * k[(b*s.Keys+u)*s.kStride+kv*s.Size+c]
 					}
 				}
-				lse[(b*s.heads+h)*s.queries+t] = softmax(p[:n], p[:n])
+				lse[(b*s.Heads+h)*s.Queries+t] = softmax(p[:n], p[:n])
 				var delta float64
 				for u := range n {
 					dp[u] = 0
-					for c := range s.size {
-						vc := (b*s.keys+u)*s.vStride + kv*s.size + c
+					for c := range s.Size {
+						vc := (b*s.Keys+u)*s.vStride + kv*s.Size + c
 						o[ot+c] += p[u] * v[vc]
 						dp[u] += dout[ot+c] * v[vc]
 						dv[vc] += p[u] * dout[ot+c]
@@ -44,9 +45,9 @@ func attentionReference(q, k, v, dout []float64, s attentionShape) (o, lse, dq, 
 				}
 				for u := range n {
 					ds := p[u] * (dp[u] - delta) * scale
-					for c := range s.size {
-						kc := (b*s.keys+u)*s.kStride + kv*s.size + c
-						dq[(b*s.queries+t)*s.qStride+h*s.size+c] += ds * k[kc]
+					for c := range s.Size {
+						kc := (b*s.Keys+u)*s.kStride + kv*s.Size + c
+						dq[(b*s.Queries+t)*s.qStride+h*s.Size+c] += ds * k[kc]
 						dk[kc] += ds * qt[c]
 					}
 				}
@@ -59,23 +60,23 @@ func attentionReference(q, k, v, dout []float64, s attentionShape) (o, lse, dq, 
 func TestAttention(t *testing.T) {
 	l := newLab(t)
 	shapes := []attentionShape{
-		{batch: 2, queries: 7, keys: 7, heads: 3, kvHeads: 3, size: 8, scale: 0.2},
-		{batch: 1, queries: 9, keys: 9, heads: 6, kvHeads: 2, size: 8, scale: 0.2},
-		{batch: 1, queries: 130, keys: 130, heads: 2, kvHeads: 1, size: 64, scale: 0.2},
-		{batch: 1, queries: 70, keys: 150, heads: 2, kvHeads: 2, size: 32, scale: 0.2},
-		{batch: 1, queries: 65, keys: 65, heads: 1, kvHeads: 1, size: 80, scale: 0.2},
-		{batch: 1, queries: 40, keys: 40, heads: 1, kvHeads: 1, size: 96, scale: 0.3},
-		{batch: 1, queries: 97, keys: 97, heads: 2, kvHeads: 1, size: 128, scale: 0.2},
-		{batch: 1, queries: 1, keys: 33, heads: 1, kvHeads: 1, size: 5, scale: 0.2},
-		{batch: 1, queries: 33, keys: 33, heads: 1, kvHeads: 1, size: 256, scale: 0.2},
+		{Attention: kernel.Attention{Batch: 2, Queries: 7, Keys: 7, Heads: 3, KVHeads: 3, Size: 8, Scale: 0.2}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 9, Keys: 9, Heads: 6, KVHeads: 2, Size: 8, Scale: 0.2}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 130, Keys: 130, Heads: 2, KVHeads: 1, Size: 64, Scale: 0.2}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 70, Keys: 150, Heads: 2, KVHeads: 2, Size: 32, Scale: 0.2}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 65, Keys: 65, Heads: 1, KVHeads: 1, Size: 80, Scale: 0.2}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 40, Keys: 40, Heads: 1, KVHeads: 1, Size: 96, Scale: 0.3}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 97, Keys: 97, Heads: 2, KVHeads: 1, Size: 128, Scale: 0.2}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 1, Keys: 33, Heads: 1, KVHeads: 1, Size: 5, Scale: 0.2}},
+		{Attention: kernel.Attention{Batch: 1, Queries: 33, Keys: 33, Heads: 1, KVHeads: 1, Size: 256, Scale: 0.2}},
 	}
 	for _, s := range shapes {
-		t.Run(fmt.Sprintf("%d_of_%d_H%d_KV%d_D%d", s.queries, s.keys, s.heads, s.kvHeads, s.size), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d_of_%d_H%d_KV%d_D%d", s.Queries, s.Keys, s.Heads, s.KVHeads, s.Size), func(t *testing.T) {
 			forTypes(t, l, func(l *lab, elem, real device.DType) {
-				n, m := s.batch*s.queries*s.heads*s.size, s.batch*s.keys*s.kvHeads*s.size
+				n, m := s.Batch*s.Queries*s.Heads*s.Size, s.Batch*s.Keys*s.KVHeads*s.Size
 				q, k, v, dout := l.random(n), l.random(m), l.random(m), l.random(n)
 				tq, tk, tv, td := l.tensor(elem, q), l.tensor(elem, k), l.tensor(elem, v), l.tensor(elem, dout)
-				stats := s.batch * s.heads * s.queries
+				stats := s.Batch * s.Heads * s.Queries
 				o, lse := l.empty(elem, n), l.empty(real, stats)
 				wo, wlse, wdq, wdk, wdv := attentionReference(q, k, v, dout, s)
 				l.check(l.d.attentionForward(tq, tk, tv, o, lse, s))
@@ -113,14 +114,13 @@ func TestAttention(t *testing.T) {
 func TestAttentionPacked(t *testing.T) {
 	forTypes(t, newLab(t), func(l *lab, elem, real device.DType) {
 		const batch, time, heads, size, c = 2, 35, 3, 16, 48
-		s := attentionShape{batch: batch, queries: time, keys: time, heads: heads, kvHeads: heads, size: size, scale: 0.25,
-			qStride: 3 * c, kStride: 3 * c, vStride: 3 * c}
+		s := attentionShape{Attention: kernel.Attention{Batch: batch, Queries: time, Keys: time, Heads: heads, KVHeads: heads, Size: size, Scale: 0.25}, qStride: 3 * c, kStride: 3 * c, vStride: 3 * c}
 		x, dout := l.random(batch*time*3*c), l.random(batch*time*c)
 		tx, td := l.tensor(elem, x), l.tensor(elem, dout)
 		dx, o := l.empty(elem, len(x)), l.empty(elem, len(dout))
 		lse, delta := l.empty(real, batch*heads*time), l.empty(real, batch*heads*time)
 		call := device.Call{Kernel: "attention_packed.forward", In: []device.Tensor{tx}, Out: []device.Tensor{o, lse},
-			Ints: []int64{batch, time, time, heads, heads, size}, Floats: []float64{s.scale}}
+			Attributes: s.Attention}
 		l.check(l.d.Run(&call))
 		call.Kernel, call.In, call.Out, call.Scratch = "attention_packed.backward", []device.Tensor{tx, o, td, lse}, []device.Tensor{dx}, delta
 		l.check(l.d.Run(&call))

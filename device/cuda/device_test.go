@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 func TestOpen(t *testing.T) {
@@ -167,8 +168,8 @@ func TestProducts(t *testing.T) {
 // the bits.
 func TestRepeatable(t *testing.T) {
 	l := newLab(t)
-	s := attentionShape{batch: 2, queries: 100, keys: 100, heads: 4, kvHeads: 2, size: 64, scale: 0.125}
-	rows, n, m := s.batch*s.queries, s.heads*s.size, s.kvHeads*s.size
+	s := attentionShape{Attention: kernel.Attention{Batch: 2, Queries: 100, Keys: 100, Heads: 4, KVHeads: 2, Size: 64, Scale: 0.125}}
+	rows, n, m := s.Batch*s.Queries, s.Heads*s.Size, s.KVHeads*s.Size
 	q, k, v, dout := l.tensor(device.Float32, l.random(rows*n)), l.tensor(device.Float32, l.random(rows*m)),
 		l.tensor(device.Float32, l.random(rows*m)), l.tensor(device.Float32, l.random(rows*n))
 	var first string

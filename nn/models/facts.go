@@ -3,7 +3,7 @@ package models
 import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
-	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // Caches reports whether a model keeps keys and values as it is called.
@@ -52,7 +52,7 @@ func TiedHead(m nn.Module) []int {
 }
 
 // CheckHeads finds that attention on a config's heads, computed in an element
-// type, is not predicted: see op.ChooseSDPA.
+// type, is not predicted: see aten.ChooseSDPA.
 func CheckHeads(c Config, dt device.DType) error {
 	m, err := New(c)
 	if err != nil {
@@ -70,7 +70,7 @@ func CheckHeads(c Config, dt device.DType) error {
 		default:
 			return
 		}
-		_, err = op.ChooseSDPA(dt, heads, kv, size)
+		_, err = aten.ChooseSDPA(dt, heads, kv, size)
 	})
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // LlamaConfig is the shape of a model of the Llama and Qwen2 families.
@@ -167,7 +168,7 @@ func (r *rotaryEmbedding) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outpu
 		return nn.Output{}, err
 	}
 	if b.Eager() {
-		cos, sin, err := op.EagerRotaryTable(ids, b.Options().DType, r.config.HeadDim, r.config.RopeTheta)
+		cos, sin, err := aten.RotaryTable(ids, b.Options().DType, r.config.HeadDim, r.config.RopeTheta)
 		if err != nil {
 			return nn.Output{}, err
 		}
@@ -298,7 +299,7 @@ func (p *llamaMLP) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, erro
 	if b.Eager() {
 		s := c.Call("act_fn", p.act, g)
 		u := c.Call("up_proj", p.up, x)
-		h := c.Apply(func() (*gorgonia.Node, error) { return op.Mul(s, u) })
+		h := c.Apply(func() (*gorgonia.Node, error) { return aten.Mul(s, u) })
 		h = c.Call("down_proj", p.down, h)
 		return nn.Tensor(h), c.Err()
 	}

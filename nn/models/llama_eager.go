@@ -4,19 +4,19 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/nn"
-	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // eager is transformers' attention with rotary positions, sdpa.
 func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Output, error) {
 	heads, kv := a.config.Heads, a.config.KVHeads
-	way, err := op.ChooseSDPA(b.Computing(), heads, kv, a.config.HeadDim)
+	way, err := aten.ChooseSDPA(b.Computing(), heads, kv, a.config.HeadDim)
 	if err != nil {
 		return nn.Output{}, err
 	}
 	c := b.Chain()
 	view := func(n *gorgonia.Node, copies bool) *gorgonia.Node {
-		return c.Apply(func() (*gorgonia.Node, error) { return op.EagerHeads(n, copies) })
+		return c.Apply(func() (*gorgonia.Node, error) { return aten.Heads(n, copies) })
 	}
 	q0 := c.Call("q_proj", a.q, x)
 	q := view(q0, true)
@@ -24,17 +24,17 @@ func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Ou
 	k := view(k0, true)
 	// The gradient of the values has the order of dimensions that they have
 	// themselves, which a cache changes, but from the memory-efficient kernel.
-	v := view(c.Call("v_proj", a.v, x), way == op.SDPAMath && heads != kv || way == op.SDPACuDNN && b.Caching())
-	q = c.Apply(func() (*gorgonia.Node, error) { return op.EagerRope(q, cos, sin, heads) })
-	k = c.Apply(func() (*gorgonia.Node, error) { return op.EagerRope(k, cos, sin, kv) })
+	v := view(c.Call("v_proj", a.v, x), way == aten.SDPAMath && heads != kv || way == aten.SDPACuDNN && b.Caching())
+	q = c.Apply(func() (*gorgonia.Node, error) { return aten.Rope(q, cos, sin, heads) })
+	k = c.Apply(func() (*gorgonia.Node, error) { return aten.Rope(k, cos, sin, kv) })
 	if c.Err() != nil {
 		return nn.Output{}, c.Err()
 	}
 	b.KeepUntil(k, q0, k0)
 	if b.Caching() {
 		old := []*gorgonia.Node{k, v}
-		k = c.Apply(func() (*gorgonia.Node, error) { return op.CacheAppend(k) })
-		v = c.Apply(func() (*gorgonia.Node, error) { return op.CacheAppend(v) })
+		k = c.Apply(func() (*gorgonia.Node, error) { return aten.CacheAppend(k) })
+		v = c.Apply(func() (*gorgonia.Node, error) { return aten.CacheAppend(v) })
 		if c.Err() != nil {
 			return nn.Output{}, c.Err()
 		}
@@ -43,12 +43,12 @@ func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Ou
 	}
 	b.Hold(q, k, v)
 	var h *gorgonia.Node
-	if way == op.SDPAMath {
+	if way == aten.SDPAMath {
 		dropout := a.config.AttentionDropout
 		if !b.Options().Training {
 			dropout = 0
 		}
-		m, err := op.EagerMathAttention(q, k, v, heads, kv, dropout, b.Serial)
+		m, err := aten.MathAttentionOf(q, k, v, heads, kv, dropout, b.Serial)
 		if err != nil {
 			return nn.Output{}, err
 		}
@@ -60,7 +60,7 @@ func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Ou
 		v = c.Apply(func() (*gorgonia.Node, error) { return b.Autocast(v) })
 		k = c.Apply(func() (*gorgonia.Node, error) { return b.Autocast(k) })
 		q = c.Apply(func() (*gorgonia.Node, error) { return b.Autocast(q) })
-		h = c.Apply(func() (*gorgonia.Node, error) { return op.EagerAttention(q, k, v, heads, kv, way) })
+		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way) })
 	}
 	h = c.Call("o_proj", a.o, h)
 	return nn.Tuple(h), c.Err()

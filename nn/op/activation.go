@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Activations are elementwise: y has x's shape. Their kernels have no
@@ -23,60 +24,51 @@ import (
 // ReLU is max(x, 0). A NaN stays one.
 func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activate("relu", true, x,
-		elementwise(reluForward[float32], cheap), elementwise(reluForward[float64], cheap),
-		elementwiseGradient(reluGradient[float32], cheap), elementwiseGradient(reluGradient[float64], cheap))
+		elementwise(reluForward[float32], host.Cheap), elementwise(reluForward[float64], host.Cheap),
+		elementwiseGradient(reluGradient[float32], host.Cheap), elementwiseGradient(reluGradient[float64], host.Cheap))
 }
 
 // GELUTanh is x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), the approximation of
 // Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), that GPT-2 uses.
 func GELUTanh(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activate("gelu_tanh", false, x,
-		elementwise(geluTanhForward[float32], costly), elementwise(geluTanhForward[float64], costly),
-		elementwiseGradient(geluTanhGradient[float32], costly), elementwiseGradient(geluTanhGradient[float64], costly))
+		elementwise(geluTanhForward[float32], host.Costly), elementwise(geluTanhForward[float64], host.Costly),
+		elementwiseGradient(geluTanhGradient[float32], host.Costly), elementwiseGradient(geluTanhGradient[float64], host.Costly))
 }
 
 // GELU is x·Φ(x), with Φ the standard normal distribution function (Hendrycks
 // and Gimpel, 2016).
 func GELU(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activate("gelu_erf", false, x,
-		elementwise(geluForward[float32], costly), elementwise(geluForward[float64], costly),
-		elementwiseGradient(geluGradient[float32], costly), elementwiseGradient(geluGradient[float64], costly))
+		elementwise(geluForward[float32], host.Costly), elementwise(geluForward[float64], host.Costly),
+		elementwiseGradient(geluGradient[float32], host.Costly), elementwiseGradient(geluGradient[float64], host.Costly))
 }
 
 // SiLU is x/(1 + e⁻ˣ) (Elfwing, Uchibe and Doya, "Sigmoid-Weighted Linear
 // Units for Neural Network Function Approximation", 2017).
 func SiLU(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activate("silu", false, x,
-		elementwise(siluForward[float32], costly), elementwise(siluForward[float64], costly),
-		elementwiseGradient(siluGradient[float32], costly), elementwiseGradient(siluGradient[float64], costly))
+		elementwise(siluForward[float32], host.Costly), elementwise(siluForward[float64], host.Costly),
+		elementwiseGradient(siluGradient[float32], host.Costly), elementwiseGradient(siluGradient[float64], host.Costly))
 }
 
 // Tanh is the hyperbolic tangent.
 func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activate("tanh", true, x,
-		elementwise(tanhForward[float32], costly), elementwise(tanhForward[float64], costly),
-		elementwiseGradient(tanhGradient[float32], cheap), elementwiseGradient(tanhGradient[float64], cheap))
+		elementwise(tanhForward[float32], host.Costly), elementwise(tanhForward[float64], host.Costly),
+		elementwiseGradient(tanhGradient[float32], host.Cheap), elementwiseGradient(tanhGradient[float64], host.Cheap))
 }
 
 // Sigmoid is 1/(1 + e⁻ˣ).
 func Sigmoid(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activate("sigmoid", true, x,
-		elementwise(sigmoidForward[float32], costly), elementwise(sigmoidForward[float64], costly),
-		elementwiseGradient(sigmoidGradient[float32], cheap), elementwiseGradient(sigmoidGradient[float64], cheap))
+		elementwise(sigmoidForward[float32], host.Costly), elementwise(sigmoidForward[float64], host.Costly),
+		elementwiseGradient(sigmoidGradient[float32], host.Cheap), elementwiseGradient(sigmoidGradient[float64], host.Cheap))
 }
-
-// How many elements a goroutine should have at least, for kernels that move
-// memory and for those that compute.
-const (
-	cheap  = 1 << 14
-	costly = 1 << 12
-)
-
-type kernel = func(*device.Call) error
 
 // activate adds an activation. keepsResult says that the gradient reads y, not
 // x.
-func activate(name string, keepsResult bool, x *gorgonia.Node, f32, f64, g32, g64 kernel) (*gorgonia.Node, error) {
+func activate(name string, keepsResult bool, x *gorgonia.Node, f32, f64, g32, g64 host.Kernel) (*gorgonia.Node, error) {
 	s, err := SpecOf(x)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -91,7 +83,7 @@ func activate(name string, keepsResult bool, x *gorgonia.Node, f32, f64, g32, g6
 			Out:         s,
 			InPlace:     []int{1, 0},
 			Accumulates: true,
-			Host:        host(s.DType, g32, g64),
+			Host:        host.For(s.DType, g32, g64),
 		}, nil, nil, kept, dy)
 		return gorgonia.Nodes{dx}, err
 	}
@@ -100,12 +92,12 @@ func activate(name string, keepsResult bool, x *gorgonia.Node, f32, f64, g32, g6
 		Cheap:   !keepsResult,
 		Out:     s,
 		InPlace: []int{0},
-		Host:    host(s.DType, f32, f64),
+		Host:    host.For(s.DType, f32, f64),
 	}, []bool{true}, gradient, x)
 }
 
 // elementwise makes a kernel of a function over slices.
-func elementwise[T device.Float](f func(x, y []T), grain int) kernel {
+func elementwise[T device.Float](f func(x, y []T), grain int) host.Kernel {
 	return func(c *device.Call) error {
 		x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 		device.Parallel(len(y), grain, func(lo, hi int) { f(x[lo:hi], y[lo:hi]) })
@@ -115,22 +107,13 @@ func elementwise[T device.Float](f func(x, y []T), grain int) kernel {
 
 // elementwiseGradient makes a kernel of a function over slices that sets dx or,
 // with add, adds to it.
-func elementwiseGradient[T device.Float](f func(kept, dy, dx []T, add bool), grain int) kernel {
+func elementwiseGradient[T device.Float](f func(kept, dy, dx []T, add bool), grain int) host.Kernel {
 	return func(c *device.Call) error {
 		kept, dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 		device.Parallel(len(dx), grain, func(lo, hi int) {
 			f(kept[lo:hi], dy[lo:hi], dx[lo:hi], c.Accumulate)
 		})
 		return nil
-	}
-}
-
-// put sets *y or, with add, adds to it.
-func put[T device.Float](y *T, v float64, add bool) {
-	if add {
-		*y += T(v)
-	} else {
-		*y = T(v)
 	}
 }
 
@@ -146,7 +129,7 @@ func reluGradient[T device.Float](y, dy, dx []T, add bool) {
 	for i, v := range y {
 		b := math.Float64bits(float64(v))
 		mask := uint64(int64(b|-b) >> 63) // all ones but for b = 0
-		put(&dx[i], math.Float64frombits(math.Float64bits(float64(dy[i]))&mask), add)
+		host.Put(&dx[i], math.Float64frombits(math.Float64bits(float64(dy[i]))&mask), add)
 	}
 }
 
@@ -156,20 +139,10 @@ const (
 	geluCubic = 0.044715
 )
 
-// inChunks calls f for pieces of at most chunk elements of [0, n), with room
-// for as many exponentials.
-func inChunks(n int, f func(lo, hi int, e []float64)) {
-	var e [chunk]float64
-	for lo := 0; lo < n; lo += chunk {
-		hi := min(lo+chunk, n)
-		f(lo, hi, e[:hi-lo])
-	}
-}
-
 // With u the argument of the tangent, (1 + tanh u)/2 is 1/(1 + e^(−2u)), which
 // does not cancel for negative u.
 func geluTanhForward[T device.Float](x, y []T) {
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		x, y := x[lo:hi], y[lo:hi]
 		geluTanhExponentials(x, e)
 		for i, v := range x {
@@ -184,27 +157,27 @@ func geluTanhExponentials[T device.Float](x []T, e []float64) {
 		x := float64(v)
 		e[i] = -2 * geluScale * x * (1 + geluCubic*x*x)
 	}
-	exps[T](e)
+	host.Exps[T](e)
 }
 
 func geluTanhGradient[T device.Float](x, dy, dx []T, add bool) {
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		x, dy, dx := x[lo:hi], dy[lo:hi], dx[lo:hi]
 		geluTanhExponentials(x, e)
 		for i, v := range x {
 			x, s := float64(v), 1/(1+e[i])
 			d := s + 2*geluScale*x*s*(1-s)*(1+3*geluCubic*x*x)
-			put(&dx[i], float64(dy[i])*d, add)
+			host.Put(&dx[i], float64(dy[i])*d, add)
 		}
 	})
 }
 
 func geluForward[T device.Float](x, y []T) {
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		x, y := x[lo:hi], y[lo:hi]
 		bells(x, e)
 		for i, v := range x {
-			y[i] = T(float64(v) * normalDistribution[T](float64(v), e[i]))
+			y[i] = T(float64(v) * host.NormalDistribution[T](float64(v), e[i]))
 		}
 	})
 }
@@ -214,17 +187,17 @@ func bells[T device.Float](x []T, e []float64) {
 	for i, v := range x {
 		e[i] = -0.5 * float64(v) * float64(v)
 	}
-	exps[T](e)
+	host.Exps[T](e)
 }
 
 func geluGradient[T device.Float](x, dy, dx []T, add bool) {
 	const density = 1 / (math.SqrtPi * math.Sqrt2) // 1/√(2π)
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		x, dy, dx := x[lo:hi], dy[lo:hi], dx[lo:hi]
 		bells(x, e)
 		for i, v := range x {
-			d := normalDistribution[T](float64(v), e[i]) + density*float64(v)*e[i]
-			put(&dx[i], float64(dy[i])*d, add)
+			d := host.NormalDistribution[T](float64(v), e[i]) + density*float64(v)*e[i]
+			host.Put(&dx[i], float64(dy[i])*d, add)
 		}
 	})
 }
@@ -234,11 +207,11 @@ func negativeExps[T device.Float](x []T, e []float64) {
 	for i, v := range x {
 		e[i] = -float64(v)
 	}
-	exps[T](e)
+	host.Exps[T](e)
 }
 
 func siluForward[T device.Float](x, y []T) {
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		x, y := x[lo:hi], y[lo:hi]
 		negativeExps(x, e)
 		for i, v := range x {
@@ -254,28 +227,28 @@ func siluDerivative(x, e float64) float64 {
 }
 
 func siluGradient[T device.Float](x, dy, dx []T, add bool) {
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		x, dy, dx := x[lo:hi], dy[lo:hi], dx[lo:hi]
 		negativeExps(x, e)
 		for i, v := range x {
-			put(&dx[i], float64(dy[i])*siluDerivative(float64(v), e[i]), add)
+			host.Put(&dx[i], float64(dy[i])*siluDerivative(float64(v), e[i]), add)
 		}
 	})
 }
 
 func tanhForward[T device.Float](x, y []T) {
-	if !single[T]() {
+	if !host.Single[T]() {
 		for i, v := range x {
 			y[i] = T(math.Tanh(float64(v)))
 		}
 		return
 	}
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		x, y := x[lo:hi], y[lo:hi]
 		for i, v := range x {
 			e[i] = 2 * float64(v)
 		}
-		exps[T](e)
+		host.Exps[T](e)
 		for i, v := range x {
 			x, t := float64(v), 1-2/(1+e[i])
 			if x > -0.02 && x < 0.02 { // where that difference cancels
@@ -288,12 +261,12 @@ func tanhForward[T device.Float](x, y []T) {
 
 func tanhGradient[T device.Float](y, dy, dx []T, add bool) {
 	for i, v := range y {
-		put(&dx[i], float64(dy[i])*(1-float64(v)*float64(v)), add)
+		host.Put(&dx[i], float64(dy[i])*(1-float64(v)*float64(v)), add)
 	}
 }
 
 func sigmoidForward[T device.Float](x, y []T) {
-	inChunks(len(x), func(lo, hi int, e []float64) {
+	host.InChunks(len(x), func(lo, hi int, e []float64) {
 		negativeExps(x[lo:hi], e)
 		y := y[lo:hi]
 		for i, e := range e {
@@ -304,6 +277,6 @@ func sigmoidForward[T device.Float](x, y []T) {
 
 func sigmoidGradient[T device.Float](y, dy, dx []T, add bool) {
 	for i, v := range y {
-		put(&dx[i], float64(dy[i])*(float64(v)*(1-float64(v))), add)
+		host.Put(&dx[i], float64(dy[i])*(float64(v)*(1-float64(v))), add)
 	}
 }

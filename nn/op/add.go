@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Add is a + b for operands of one shape, with no broadcasting: the residual
@@ -37,7 +38,7 @@ func AddDescription(s device.Spec) Description {
 		In:      []device.Spec{s, s},
 		Out:     s,
 		InPlace: []int{0, 1},
-		Host:    host(s.DType, addHost[float32], addHost[float64]),
+		Host:    host.For(s.DType, addHost[float32], addHost[float64]),
 	}
 }
 

@@ -1,13 +1,14 @@
 package op
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // AttentionOptions configure attention. The zero value is the default.
@@ -33,7 +34,7 @@ type AttentionOptions struct {
 // IO-Awareness", 2022). What the gradient keeps beside operands and result is
 // the logarithm of each softmax's denominator, lse (B, H, Tq), extra result 0.
 //
-// Kernels (Ints: B, Tq, Tk, H, Hkv, D; Floats: scale):
+// Kernels (kernel.Attention):
 //
 //	attention.forward   q, k, v                  → out, lse
 //	attention.backward  q, k, v, out, dout, lse  → dq, dk, dv
@@ -58,18 +59,22 @@ func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (
 	if qs[2]%heads != 0 || ks[2] != qs[2]/heads*kvHeads {
 		return nil, fmt.Errorf("attention: q %v with %d heads does not go with k %v with %d heads", qs, heads, ks, kvHeads)
 	}
-	a := attention{batch: qs[0], queries: qs[1], keys: ks[1], heads: heads, kvHeads: kvHeads, size: qs[2] / heads}
-	if a.keys < a.queries {
-		return nil, fmt.Errorf("attention: %d queries but only %d keys: the first queries would see none", a.queries, a.keys)
+	a := kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads, Scale: o.Scale}
+	if a.Keys < a.Queries {
+		return nil, fmt.Errorf("attention: %d queries but only %d keys: the first queries would see none", a.Queries, a.Keys)
 	}
-	d, err := a.describe("attention", q, o)
+	dt, err := DTypeOf(q.Dtype())
+	if err != nil {
+		return nil, fmt.Errorf("attention: %w", err)
+	}
+	d, err := DescribeAttention("attention.forward", &a, dt)
 	if err != nil {
 		return nil, err
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-		g := a.describeGradient("attention", d, out)
-		g.Out = specOf(in[0])
-		g.Extras = []device.Spec{specOf(in[1]), specOf(in[2])}
+		g := describeAttentionGradient("attention.backward", a, d, out)
+		g.Out = OperandSpec(in[0])
+		g.Extras = []device.Spec{OperandSpec(in[1]), OperandSpec(in[2])}
 		g.InPlace = []int{3}
 		dq, err := Apply(g, nil, nil, in[0], in[1], in[2], out, grad)
 		if err != nil {
@@ -89,7 +94,7 @@ func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (
 // made side by side: qkv is (B, T, 3·H·D), for each position H·D of each. The
 // gradient comes out packed likewise, so nothing is split or joined.
 //
-// Kernels (Ints: B, T, T, H, H, D; Floats: scale):
+// Kernels (kernel.Attention):
 //
 //	attention_packed.forward   qkv                  → out, lse
 //	attention_packed.backward  qkv, out, dout, lse  → dqkv
@@ -101,82 +106,57 @@ func AttentionPacked(qkv *gorgonia.Node, heads int, o AttentionOptions) (*gorgon
 	if heads < 1 || s[2]%(3*heads) != 0 {
 		return nil, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
 	}
-	a := attention{batch: s[0], queries: s[1], keys: s[1], heads: heads, kvHeads: heads, size: s[2] / 3 / heads}
-	d, err := a.describe("attention_packed", qkv, o)
+	a := kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads, Scale: o.Scale}
+	dt, err := DTypeOf(qkv.Dtype())
+	if err != nil {
+		return nil, fmt.Errorf("attention: %w", err)
+	}
+	d, err := DescribeAttention("attention_packed.forward", &a, dt)
 	if err != nil {
 		return nil, err
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-		g := a.describeGradient("attention_packed", d, out)
-		g.Out = specOf(in[0])
+		g := describeAttentionGradient("attention_packed.backward", a, d, out)
+		g.Out = OperandSpec(in[0])
 		dqkv, err := Apply(g, nil, nil, in[0], out, grad)
 		return gorgonia.Nodes{dqkv}, err
 	}
 	return Apply(d, []bool{true}, gradient, qkv)
 }
 
-// attention is the sizes of one call.
-type attention struct {
-	batch, queries, keys, heads, kvHeads, size int
-	scale                                      float64
-}
-
-// describe makes the forward description and settles the scale.
-func (a *attention) describe(name string, operand *gorgonia.Node, o AttentionOptions) (Description, error) {
-	dt, err := dtypeOf(operand.Dtype())
-	if err != nil {
-		return Description{}, fmt.Errorf("attention: %w", err)
+// DescribeAttention is the description of causal attention on operands of type
+// dt. It settles a's scale, 1/√D where it is zero. The CPU kernel takes queries,
+// keys and values, or one operand that holds them side by side.
+func DescribeAttention(kernelName string, a *kernel.Attention, dt device.DType) (Description, error) {
+	if a.Batch < 1 || a.Queries < 1 || a.Size < 1 {
+		return Description{}, fmt.Errorf("attention: an operand has no elements")
 	}
-	if a.batch < 1 || a.queries < 1 || a.size < 1 {
-		return Description{}, fmt.Errorf("attention: operand %v has no elements", operand.Shape())
+	given := a.Scale
+	if a.Scale == 0 {
+		a.Scale = a.UsualScale()
 	}
-	if a.scale = o.Scale; a.scale == 0 {
-		a.scale = 1 / math.Sqrt(float64(a.size))
-	}
-	if !(a.scale > 0) || math.IsInf(a.scale, 1) {
-		return Description{}, fmt.Errorf("attention: scale %g is not a positive number", o.Scale)
+	if !(a.Scale > 0) || math.IsInf(a.Scale, 1) {
+		return Description{}, fmt.Errorf("attention: scale %g is not a positive number", given)
 	}
 	return Description{
-		Kernel: name + ".forward",
-		Out:    device.Spec{DType: dt, Shape: []int{a.batch, a.queries, a.heads * a.size}},
-		Extras: []device.Spec{{DType: wide(dt), Shape: []int{a.batch, a.heads, a.queries}}},
-		Ints: []int64{int64(a.batch), int64(a.queries), int64(a.keys),
-			int64(a.heads), int64(a.kvHeads), int64(a.size)},
-		Floats: []float64{a.scale},
-		FLOPs:  2 * a.products(),
-		Host:   host(dt, attentionForward[float32], attentionForward[float64]),
+		Kernel:     kernelName,
+		Out:        device.Spec{DType: dt, Shape: []int{a.Batch, a.Queries, a.Heads * a.Size}},
+		Extras:     []device.Spec{{DType: wide(dt), Shape: []int{a.Batch, a.Heads, a.Queries}}},
+		Attributes: *a,
+		FLOPs:      2 * a.Products(),
+		Host:       host.For(dt, host.AttentionForward[float32], host.AttentionForward[float64]),
 	}, nil
 }
 
-// products is the number of floating-point operations of one of the matrix
-// products over the visible half of the scores, counted as B·H·Tq·(2Tk−Tq)·D.
-func (a *attention) products() float64 {
-	return float64(a.batch) * float64(a.heads) * float64(a.size) * float64(a.queries) * float64(2*a.keys-a.queries)
-}
-
-// describeGradient makes the backward description but for its results.
-func (a *attention) describeGradient(name string, forward Description, out *gorgonia.Node) Description {
+// describeAttentionGradient makes the backward description but for its results.
+func describeAttentionGradient(kernelName string, a kernel.Attention, forward Description, out *gorgonia.Node) Description {
 	dt := forward.Out.DType
 	return Description{
-		Kernel:       name + ".backward",
+		Kernel:       kernelName,
 		Uses:         []Use{{Node: out, Extra: 0}},
-		Ints:         forward.Ints,
-		Floats:       forward.Floats,
+		Attributes:   a,
 		ScratchBytes: forward.Extras[0].Bytes(),
-		FLOPs:        5 * a.products(),
-		Host:         host(dt, attentionBackward[float32], attentionBackward[float64]),
+		FLOPs:        5 * a.Products(),
+		Host:         host.For(dt, host.AttentionBackward[float32], host.AttentionBackward[float64]),
 	}
-}
-
-// attentionOf reads the attributes of a call.
-func attentionOf(c *device.Call) (attention, error) {
-	if len(c.Ints) != 6 || len(c.Floats) != 1 {
-		return attention{}, errors.New("attention takes six sizes and a scale")
-	}
-	n := c.Ints
-	return attention{
-		batch: int(n[0]), queries: int(n[1]), keys: int(n[2]),
-		heads: int(n[3]), kvHeads: int(n[4]), size: int(n[5]),
-		scale: c.Floats[0],
-	}, nil
 }

@@ -1,6 +1,8 @@
 package op
 
-import "github.com/tidemark-lab/tidemark/device"
+import (
+	"github.com/tidemark-lab/tidemark/device"
+)
 
 // CopyDescription describes a copy of a value.
 //

@@ -3,11 +3,11 @@ package op
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // IgnoreIndex is the target that PyTorch's cross_entropy leaves out of the mean
@@ -43,7 +43,7 @@ func CrossEntropy(logits, targets *gorgonia.Node, ignore int) (*gorgonia.Node, e
 // as many as vocabulary says (0: all). The others are not read, and their
 // gradient is zero.
 func CrossEntropyOf(logits, targets *gorgonia.Node, vocabulary, ignore int) (*gorgonia.Node, error) {
-	s, rows, columns, err := lastDimension("cross-entropy", logits)
+	s, rows, columns, err := LastDimension("cross-entropy", logits)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func CrossEntropyOf(logits, targets *gorgonia.Node, vocabulary, ignore int) (*go
 			{DType: device.Int32, Shape: []int{1}},
 		},
 		Ints: []int64{int64(rows), int64(vocabulary), int64(ignore), int64(columns)},
-		Host: host(s.DType, crossEntropy[float32], crossEntropy[float64]),
+		Host: host.For(s.DType, crossEntropy[float32], crossEntropy[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := Description{
@@ -88,7 +88,7 @@ func CrossEntropyOf(logits, targets *gorgonia.Node, vocabulary, ignore int) (*go
 			Uses:    []Use{{out, 0}, {out, 1}},
 			Ints:    d.Ints,
 			InPlace: []int{0},
-			Host:    host(s.DType, crossEntropyBackward[float32], crossEntropyBackward[float64]),
+			Host:    host.For(s.DType, crossEntropyBackward[float32], crossEntropyBackward[float64]),
 		}
 		dx, err := Apply(g, nil, nil, in[0], in[1], grad)
 		return gorgonia.Nodes{dx, nil}, err
@@ -108,13 +108,13 @@ func crossEntropy[T device.Float](c *device.Call) error {
 			return fmt.Errorf("target %d in row %d is outside the vocabulary of %d (ignored: %d)", t, n, vocabulary, ignore)
 		}
 	}
-	device.Parallel(rows, rowGrain(vocabulary), func(lo, hi int) {
+	device.Parallel(rows, host.RowGrain(vocabulary), func(lo, hi int) {
 		for n := lo; n < hi; n++ {
 			if targets[n] == ignore {
 				lse[n] = 0
 				continue
 			}
-			lse[n] = T(logSumExp(x[n*columns:][:vocabulary]))
+			lse[n] = T(host.LogSumExp(x[n*columns:][:vocabulary]))
 		}
 	})
 	var sum float64
@@ -130,22 +130,6 @@ func crossEntropy[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// logSumExp is log Σ exp(x), without overflow whatever the size of x.
-func logSumExp[T device.Float](x []T) float64 {
-	m := float64(largest(x))
-	if math.IsInf(m, -1) {
-		m = 0 // all are −∞, or not a number
-	}
-	var buffer [256]T // x is kept: exponentials are taken of a copy
-	var sum float64
-	for len(x) > 0 {
-		n := copy(buffer[:], x)
-		sum += expSum(buffer[:n], 1, m)
-		x = x[n:]
-	}
-	return m + math.Log(sum)
-}
-
 func crossEntropyBackward[T device.Float](c *device.Call) error {
 	if len(c.Ints) != 4 {
 		return errors.New("cross_entropy takes three sizes and the ignored target")
@@ -154,7 +138,7 @@ func crossEntropyBackward[T device.Float](c *device.Call) error {
 	x, targets, dloss := device.Floats[T](c.In[0]), c.In[1].Int32s(), device.Floats[T](c.In[2])
 	lse, count, dx := device.Floats[T](c.In[3]), c.In[4].Int32s(), device.Floats[T](c.Out[0])
 	scale := T(float64(dloss[0]) / float64(max(count[0], 1)))
-	device.Parallel(rows, rowGrain(vocabulary), func(lo, hi int) {
+	device.Parallel(rows, host.RowGrain(vocabulary), func(lo, hi int) {
 		for n := lo; n < hi; n++ {
 			clear(dx[n*columns:][vocabulary:columns])
 			y := dx[n*columns:][:vocabulary]
@@ -163,9 +147,9 @@ func crossEntropyBackward[T device.Float](c *device.Call) error {
 				continue
 			}
 			copy(y, x[n*columns:][:vocabulary])
-			expSum(y, 1, float64(lse[n]))
+			host.ExpSum(y, 1, float64(lse[n]))
 			y[targets[n]]--
-			multiply(y, scale)
+			host.Multiply(y, scale)
 		}
 	})
 	return nil

@@ -23,7 +23,7 @@ func (o *Operation) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(in) != len(o.d.In) {
 		return nil, fmt.Errorf("%s: %d operands given, %d expected", o.d.Kernel, len(in), len(o.d.In))
 	}
-	c := device.Call{Kernel: o.d.Kernel, Ints: o.d.Ints, Floats: o.d.Floats, Host: o.d.Host}
+	c := device.Call{Kernel: o.d.Kernel, Attributes: o.d.Attributes, Ints: o.d.Ints, Floats: o.d.Floats, Host: o.d.Host}
 	for i, v := range in {
 		t, err := ofValue(v)
 		if err != nil {
@@ -90,7 +90,7 @@ func heapDense(s device.Spec) (*tensor.Dense, device.Tensor) {
 
 // ofValue views a Gorgonia value.
 func ofValue(v gorgonia.Value) (device.Tensor, error) {
-	dt, err := dtypeOf(v.Dtype())
+	dt, err := DTypeOf(v.Dtype())
 	if err != nil {
 		return device.Tensor{}, err
 	}

@@ -2,11 +2,10 @@ package op
 
 import (
 	"fmt"
-	"math"
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Dropout multiplies each element by zero with probability p and by 1/(1−p)
@@ -43,7 +42,7 @@ func Dropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, error) {
 		Floats:  []float64{p},
 		InPlace: []int{0},
 		Random:  true,
-		Host:    host(s.DType, dropoutHost[float32], dropoutHost[float64]),
+		Host:    host.For(s.DType, host.Dropout[float32], host.Dropout[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
@@ -52,27 +51,4 @@ func Dropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, error) {
 		return gorgonia.Nodes{dx}, err
 	}
 	return Apply(d, []bool{true}, gradient, x)
-}
-
-func dropoutHost[T device.Float](c *device.Call) error {
-	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
-	seed, stream := uint64(c.Ints[1]), uint64(c.Ints[2])<<32+uint64(c.Ints[0])
-	// uniform(w) < p where w>>8 < limit. Which elements are kept is random, so
-	// that a branch would often be guessed wrong.
-	limit := uint32(math.Ceil(float64(float32(c.Floats[0])) * (1 << 24)))
-	factors := [2]T{T(1 / (1 - c.Floats[0])), 0}
-	device.Parallel((len(y)+3)/4, costly/4, func(lo, hi int) {
-		for q := lo; q < hi; q++ {
-			words := draw(seed, stream, q)
-			from, to := 4*q, min(4*q+4, len(y))
-			for i, v := range x[from:to] {
-				v *= factors[(words[i]>>8-limit)>>31]
-				if c.Accumulate {
-					v += y[from+i]
-				}
-				y[from+i] = v
-			}
-		}
-	})
-	return nil
 }

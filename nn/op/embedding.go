@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Embedding is the rows of w (V, C) that ids, int32 of any shape (…), name:
@@ -52,14 +53,14 @@ func EmbeddingAs(ids, w *gorgonia.Node, to device.DType) (*gorgonia.Node, error)
 		Kernel: "embedding.forward",
 		Out:    device.Spec{DType: to, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
 		Ints:   []int64{is.Elements(), int64(ws.Shape[0]), int64(ws.Shape[1])},
-		Host:   host(to, embeddingForward[float32], embeddingForward[float64]),
+		Host:   host.For(to, embeddingForward[float32], embeddingForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
 		g.Kernel = "embedding.grad"
 		g.Out = ws
 		g.Accumulates = true
-		g.Host = host(to, embeddingGradient[float32], embeddingGradient[float64])
+		g.Host = host.For(to, embeddingGradient[float32], embeddingGradient[float64])
 		dw, err := Apply(g, nil, nil, in[0], dy)
 		return gorgonia.Nodes{nil, dw}, err
 	}
@@ -70,19 +71,10 @@ func EmbeddingAs(ids, w *gorgonia.Node, to device.DType) (*gorgonia.Node, error)
 func checkTokens(ids device.Tensor, vocabulary int) error {
 	for i, id := range ids.Int32s() {
 		if id < 0 || int(id) >= vocabulary {
-			return fmt.Errorf("token %d at position %v is not in the vocabulary of %d", id, position(i, ids.Shape), vocabulary)
+			return fmt.Errorf("token %d at position %v is not in the vocabulary of %d", id, host.Position(i, ids.Shape), vocabulary)
 		}
 	}
 	return nil
-}
-
-// position is the index of element i of a tensor along each dimension.
-func position(i int, shape []int) []int {
-	at := make([]int, len(shape))
-	for d := len(shape) - 1; d >= 0; d-- {
-		at[d], i = i%shape[d], i/shape[d]
-	}
-	return at
 }
 
 func embeddingForward[T device.Float](c *device.Call) error {
@@ -91,7 +83,7 @@ func embeddingForward[T device.Float](c *device.Call) error {
 		return err
 	}
 	ids, w, y := c.In[0].Int32s(), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(tokens, 1+cheap/cols, func(lo, hi int) {
+	device.Parallel(tokens, 1+host.Cheap/cols, func(lo, hi int) {
 		for n := lo; n < hi; n++ {
 			copy(y[n*cols:(n+1)*cols], w[int(ids[n])*cols:])
 		}
@@ -136,7 +128,7 @@ func embeddingGradient[T device.Float](c *device.Call) error {
 	tokens := byTokens.Get().(*byToken)
 	defer byTokens.Put(tokens)
 	tokens.sort(c.In[0].Int32s(), vocabulary)
-	device.Parallel((cols+block-1)/block, 1+cheap/(block*(vocabulary+len(tokens.order))), func(lo, hi int) {
+	device.Parallel((cols+block-1)/block, 1+host.Cheap/(block*(vocabulary+len(tokens.order))), func(lo, hi int) {
 		var acc [block]float64
 		for v := 0; v < vocabulary; v++ {
 			order := tokens.order[tokens.start[v]:tokens.start[v+1]]
@@ -156,7 +148,7 @@ func embeddingGradient[T device.Float](c *device.Call) error {
 					}
 				}
 				for j, g := range acc[:to-from] {
-					put(&dw[v*cols+from+j], g, c.Accumulate)
+					host.Put(&dw[v*cols+from+j], g, c.Accumulate)
 				}
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // ulps is how far a float64 result lies from the exact one, in units of the
@@ -23,7 +25,7 @@ func ulps(got, want float64) float64 {
 // The functions as the float32 kernels put them together.
 func exp32(x float64) float64 {
 	e := []float64{x}
-	exps[float32](e)
+	host.Exps[float32](e)
 	return e[0]
 }
 func sigmoid32(x float64) float64 { return 1 / (1 + exp32(-x)) }
@@ -32,7 +34,7 @@ func tanh32(x float64) float64 {
 	tanhForward(y, y)
 	return float64(y[0])
 }
-func phi32(x float64) float64 { return normalDistribution[float32](x, exp32(-0.5*x*x)) }
+func phi32(x float64) float64 { return host.NormalDistribution[float32](x, exp32(-0.5*x*x)) }
 
 // The approximations for float32 are as good as the rounding of their results,
 // half a unit in the last place.

@@ -7,7 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
-	"github.com/tidemark-lab/tidemark/nn/op/gemm"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Linear is y = x·Wᵀ + b over the last dimension: x is (…, in), w is
@@ -55,7 +55,7 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 	if xs[len(xs)-1] != in {
 		return nil, fmt.Errorf("linear: x %v has %d features, w %v expects %d", xs, xs[len(xs)-1], ws, in)
 	}
-	dt, err := dtypeOf(x.Dtype())
+	dt, err := DTypeOf(x.Dtype())
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 		Ints:          []int64{int64(rows), int64(in), int64(out), layout},
 		MatrixProduct: true,
 		FLOPs:         2 * float64(rows) * float64(in) * float64(out),
-		Host:          host(dt, linearForward[float32], linearForward[float64]),
+		Host:          host.For(dt, host.LinearForward[float32], host.LinearForward[float64]),
 	}
 	operands := []*gorgonia.Node{x, w}
 	wrt := []bool{true, true}
@@ -83,20 +83,20 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
 		g.Kernel = "linear.grad_input"
-		g.Out = specOf(in[0])
+		g.Out = OperandSpec(in[0])
 		g.Accumulates = true
-		g.Host = host(dt, linearGradInput[float32], linearGradInput[float64])
+		g.Host = host.For(dt, host.LinearGradInput[float32], host.LinearGradInput[float64])
 		dx, err := Apply(g, nil, nil, dy, in[1])
 		if err != nil {
 			return nil, err
 		}
 		g.Kernel = "linear.grad_weight"
-		g.Out = wideSpec(specOf(in[1]))
+		g.Out = wideSpec(OperandSpec(in[1]))
 		if kept > 0 {
 			g.Out.Shape[0] = kept
 			g.Ints = append(slices.Clone(d.Ints), int64(kept))
 		}
-		g.Host = host(dt, linearGradWeight[float32], linearGradWeight[float64])
+		g.Host = host.For(dt, host.LinearGradWeight[float32], host.LinearGradWeight[float64])
 		dw, err := Apply(g, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
@@ -105,10 +105,10 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 		grads := gorgonia.Nodes{dx, dw}
 		if len(in) == 3 {
 			g.Kernel = "linear.grad_bias"
-			g.Out = specOf(in[2])
+			g.Out = OperandSpec(in[2])
 			g.MatrixProduct = false
 			g.FLOPs = 0
-			g.Host = host(dt, linearGradBias[float32], linearGradBias[float64])
+			g.Host = host.For(dt, host.LinearGradBias[float32], host.LinearGradBias[float64])
 			db, err := Apply(g, nil, nil, dy)
 			if err != nil {
 				return nil, err
@@ -118,65 +118,4 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 		return grads, nil
 	}
 	return Apply(d, wrt, gradient, operands...)
-}
-
-// product computes c = a·b or, when add is set, c += a·b; see package gemm.
-func product[T device.Float](ta, tb bool, m, n, k int, a []T, lda int, b []T, ldb int, c []T, ldc int, add bool) {
-	switch a := any(a).(type) {
-	case []float32:
-		gemm.Float32(ta, tb, m, n, k, a, lda, any(b).([]float32), ldb, any(c).([]float32), ldc, add)
-	case []float64:
-		gemm.Float64(ta, tb, m, n, k, a, lda, any(b).([]float64), ldb, any(c).([]float64), ldc, add)
-	}
-}
-
-func linearForward[T device.Float](c *device.Call) error {
-	rows, in, out := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
-	x, w, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	transposed, ldw := true, in
-	if c.Ints[3] == 1 {
-		transposed, ldw = false, out
-	}
-	if len(c.In) == 3 {
-		b := device.Floats[T](c.In[2])
-		device.Parallel(rows, 1+(1<<14)/out, func(lo, hi int) {
-			for r := lo; r < hi; r++ {
-				copy(y[r*out:(r+1)*out], b)
-			}
-		})
-	}
-	product(false, transposed, rows, out, in, x, in, w, ldw, y, out, len(c.In) == 3)
-	return nil
-}
-
-func linearGradInput[T device.Float](c *device.Call) error {
-	rows, in, out := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
-	dy, w, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	if c.Ints[3] == 1 {
-		product(false, true, rows, in, out, dy, out, w, out, dx, in, c.Accumulate)
-	} else {
-		product(false, false, rows, in, out, dy, out, w, in, dx, in, c.Accumulate)
-	}
-	return nil
-}
-
-func linearGradWeight[T device.Float](c *device.Call) error {
-	rows, in, out := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
-	dy, x, dw := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	if c.Ints[3] == 1 {
-		product(true, false, in, out, rows, x, in, dy, out, dw, out, c.Accumulate)
-	} else {
-		kept := out
-		if len(c.Ints) > 4 {
-			kept = int(c.Ints[4])
-		}
-		product(true, false, kept, in, rows, dy, out, x, in, dw, in, c.Accumulate)
-	}
-	return nil
-}
-
-func linearGradBias[T device.Float](c *device.Call) error {
-	rows, out := int(c.Ints[0]), int(c.Ints[2])
-	sumRows(device.Floats[T](c.In[0]), rows, out, device.Floats[T](c.Out[0]), c.Accumulate)
-	return nil
 }

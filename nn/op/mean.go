@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Mean is the mean of all elements of x, a scalar; in float32 of a bfloat16 x.
@@ -26,36 +27,18 @@ func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
 		Kernel: "mean.forward",
 		Out:    device.Spec{DType: wide(s.DType)},
 		Ints:   []int64{s.Elements()},
-		Host:   host(s.DType, meanForward[float32], meanForward[float64]),
+		Host:   host.For(s.DType, host.MeanForward[float32], host.MeanForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
 		g.Kernel = "mean.grad"
 		g.Out = s
 		g.Accumulates = true
-		g.Host = host(s.DType, meanGradient[float32], meanGradient[float64])
+		g.Host = host.For(s.DType, host.MeanGradient[float32], host.MeanGradient[float64])
 		dx, err := Apply(g, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return Apply(d, []bool{true}, gradient, x)
-}
-
-func meanForward[T device.Float](c *device.Call) error {
-	x := device.Floats[T](c.In[0])
-	total := sumOver(len(x), func(lo, hi int) float64 { return sum(x[lo:hi]) })
-	device.Floats[T](c.Out[0])[0] = T(total / float64(len(x)))
-	return nil
-}
-
-func meanGradient[T device.Float](c *device.Call) error {
-	dx := device.Floats[T](c.Out[0])
-	g := float64(device.Floats[T](c.In[0])[0]) / float64(c.Ints[0])
-	device.Parallel(len(dx), cheap, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			put(&dx[i], g, c.Accumulate)
-		}
-	})
-	return nil
 }
 
 // MSE is the mean of (x − t)² over all elements, a scalar, in float32 where they
@@ -79,7 +62,7 @@ func MSE(x, t *gorgonia.Node) (*gorgonia.Node, error) {
 		Kernel: "mse.forward",
 		Out:    device.Spec{DType: wide(s.DType)},
 		Ints:   []int64{s.Elements()},
-		Host:   host(s.DType, mseForward[float32], mseForward[float64]),
+		Host:   host.For(s.DType, mseForward[float32], mseForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
@@ -87,7 +70,7 @@ func MSE(x, t *gorgonia.Node) (*gorgonia.Node, error) {
 		g.Out = s
 		g.InPlace = []int{0, 1}
 		g.Accumulates = true
-		g.Host = host(s.DType, mseGradient[float32], mseGradient[float64])
+		g.Host = host.For(s.DType, mseGradient[float32], mseGradient[float64])
 		dx, err := Apply(g, nil, nil, in[0], in[1], dy)
 		if err != nil {
 			return nil, err
@@ -100,7 +83,7 @@ func MSE(x, t *gorgonia.Node) (*gorgonia.Node, error) {
 
 func mseForward[T device.Float](c *device.Call) error {
 	x, t := device.Floats[T](c.In[0]), device.Floats[T](c.In[1])
-	total := sumOver(len(x), func(lo, hi int) float64 {
+	total := host.SumOver(len(x), func(lo, hi int) float64 {
 		var s float64
 		for i := lo; i < hi; i++ {
 			d := float64(x[i]) - float64(t[i])
@@ -115,9 +98,9 @@ func mseForward[T device.Float](c *device.Call) error {
 func mseGradient[T device.Float](c *device.Call) error {
 	x, t, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	f := 2 * float64(device.Floats[T](c.In[2])[0]) / float64(c.Ints[0])
-	device.Parallel(len(dx), cheap, func(lo, hi int) {
+	device.Parallel(len(dx), host.Cheap, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			put(&dx[i], f*(float64(x[i])-float64(t[i])), c.Accumulate)
+			host.Put(&dx[i], f*(float64(x[i])-float64(t[i])), c.Accumulate)
 		}
 	})
 	return nil

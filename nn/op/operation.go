@@ -21,6 +21,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // Description is what a planner and a device need to know of an operation.
@@ -37,6 +38,8 @@ type Description struct {
 	// Uses are extras of other nodes that this operation reads. They follow In
 	// among a Call's operands.
 	Uses []Use
+	// Attributes are the kernel's, a comparable structure of numbers, or nil.
+	Attributes any
 	// Ints and Floats are the kernel's attributes.
 	Ints   []int64
 	Floats []float64
@@ -164,7 +167,7 @@ func same(n *gorgonia.Node, o *Operation, in []*gorgonia.Node) bool {
 	if p == o {
 		return true
 	}
-	if p.d.Kernel != o.d.Kernel || p.salt != o.salt ||
+	if p.d.Kernel != o.d.Kernel || p.salt != o.salt || p.d.Attributes != o.d.Attributes ||
 		!slices.Equal(p.d.Ints, o.d.Ints) || !slices.Equal(p.d.Floats, o.d.Floats) ||
 		!slices.Equal(p.d.Uses, o.d.Uses) || !slices.Equal(p.d.Out.Shape, o.d.Out.Shape) {
 		return false
@@ -197,14 +200,14 @@ func Operands(n *gorgonia.Node) []*gorgonia.Node {
 // SpecOf is a node's element type and shape. It fails for element types that
 // no device knows.
 func SpecOf(n *gorgonia.Node) (device.Spec, error) {
-	dt, err := dtypeOf(n.Dtype())
+	dt, err := DTypeOf(n.Dtype())
 	if err != nil {
 		return device.Spec{}, err
 	}
 	return device.Spec{DType: dt, Shape: slices.Clone([]int(n.Shape()))}, nil
 }
 
-func dtypeOf(t tensor.Dtype) (device.DType, error) {
+func DTypeOf(t tensor.Dtype) (device.DType, error) {
 	for d, g := range gorgoniaTypes {
 		if g == t {
 			return d, nil
@@ -282,6 +285,7 @@ func (o *Operation) WriteHash(h hash.Hash) {
 	}
 	spec(o.d.Out)
 	b = append(b, '|')
+	b = kernel.AppendAttributes(b, o.d.Attributes)
 	for _, n := range o.d.Ints {
 		number(n)
 	}

@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Positions is 0, 1, …, T−1 as int32 of shape (1, T) for token ids (B, T),
@@ -56,15 +57,15 @@ func AddRows(x, p *gorgonia.Node) (*gorgonia.Node, error) {
 		Out:     s,
 		Ints:    []int64{int64(xs[0]), int64(xs[1] * xs[2])},
 		InPlace: []int{0},
-		Host:    host(s.DType, addRows[float32], addRows[float64]),
+		Host:    host.For(s.DType, addRows[float32], addRows[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		dp, err := Apply(Description{
 			Kernel:      "add_rows.grad",
-			Out:         specOf(in[1]),
+			Out:         OperandSpec(in[1]),
 			Ints:        d.Ints,
 			Accumulates: true,
-			Host:        host(s.DType, addRowsGrad[float32], addRowsGrad[float64]),
+			Host:        host.For(s.DType, addRowsGrad[float32], addRowsGrad[float64]),
 		}, nil, nil, grad)
 		return gorgonia.Nodes{grad, dp}, err
 	}
@@ -86,6 +87,6 @@ func addRows[T device.Float](c *device.Call) error {
 }
 
 func addRowsGrad[T device.Float](c *device.Call) error {
-	sumRows(device.Floats[T](c.In[0]), int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
+	host.SumRows(device.Floats[T](c.In[0]), int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
 	return nil
 }

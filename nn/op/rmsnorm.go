@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // RMSNorm is x·rstd·w over the last dimension, with rstd = 1/√(mean(x²) + eps)
@@ -21,11 +22,11 @@ import (
 // with x̂ = x·rstd, g = dy·w and dx = rstd·(g − x̂·mean(g·x̂)). Beside a bfloat16
 // x, w and rstd are float32.
 func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("rmsnorm", x)
+	s, rows, cols, err := LastDimension("rmsnorm", x)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNorm("rmsnorm", w, wide(s.DType), cols, eps); err != nil {
+	if err := CheckNorm("rmsnorm", w, wide(s.DType), cols, eps); err != nil {
 		return nil, err
 	}
 	d := Description{
@@ -36,17 +37,17 @@ func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 		Ints:    []int64{int64(rows), int64(cols)},
 		Floats:  []float64{eps},
 		InPlace: []int{0},
-		Host:    host(s.DType, rmsNormForward[float32], rmsNormForward[float64]),
+		Host:    host.For(s.DType, rmsNormForward[float32], rmsNormForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := Description{
 			Kernel:      "rmsnorm.grad_weight",
-			Out:         specOf(in[1]),
+			Out:         OperandSpec(in[1]),
 			Uses:        []Use{{y, 0}},
 			Ints:        d.Ints,
 			Floats:      d.Floats,
 			Accumulates: true,
-			Host:        host(s.DType, rmsNormGradWeight[float32], rmsNormGradWeight[float64]),
+			Host:        host.For(s.DType, rmsNormGradWeight[float32], rmsNormGradWeight[float64]),
 		}
 		dw, err := Apply(g, nil, nil, dy, in[0])
 		if err != nil {
@@ -54,7 +55,7 @@ func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 		}
 		g.Kernel, g.Out = "rmsnorm.grad_input", s
 		g.InPlace = []int{0, 1}
-		g.Host = host(s.DType, rmsNormGradInput[float32], rmsNormGradInput[float64])
+		g.Host = host.For(s.DType, rmsNormGradInput[float32], rmsNormGradInput[float64])
 		dx, err := Apply(g, nil, nil, dy, in[0], in[1])
 		return gorgonia.Nodes{dx, dw}, err
 	}
@@ -65,10 +66,10 @@ func rmsNormForward[T device.Float](c *device.Call) error {
 	rows, cols, eps := int(c.Ints[0]), int(c.Ints[1]), c.Floats[0]
 	x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1])
 	y, rstd := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
-	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			x, y := x[r*cols:(r+1)*cols], y[r*cols:(r+1)*cols]
-			s := 1 / math.Sqrt(squares(x, 0)/float64(cols)+eps)
+			s := 1 / math.Sqrt(host.Squares(x, 0)/float64(cols)+eps)
 			rstd[r] = T(s)
 			for i, v := range x {
 				y[i] = T(float64(v) * s * float64(w[i]))
@@ -82,14 +83,14 @@ func rmsNormGradInput[T device.Float](c *device.Call) error {
 	rows, cols := int(c.Ints[0]), int(c.Ints[1])
 	dy, x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
 	rstd, dx := device.Floats[T](c.In[3]), device.Floats[T](c.Out[0])
-	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			dy, x, dx := dy[r*cols:(r+1)*cols], x[r*cols:(r+1)*cols], dx[r*cols:(r+1)*cols]
 			s := float64(rstd[r])
-			_, b := normSums(dy, x, w, 0)
+			_, b := host.NormSums(dy, x, w, 0)
 			b *= s / float64(cols)
 			for i, v := range x {
-				put(&dx[i], s*(float64(dy[i])*float64(w[i])-float64(v)*s*b), c.Accumulate)
+				host.Put(&dx[i], s*(float64(dy[i])*float64(w[i])-float64(v)*s*b), c.Accumulate)
 			}
 		}
 	})
@@ -97,7 +98,7 @@ func rmsNormGradInput[T device.Float](c *device.Call) error {
 }
 
 func rmsNormGradWeight[T device.Float](c *device.Call) error {
-	normGradWeight(device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), nil, device.Floats[T](c.In[2]),
+	host.NormGradWeight(device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), nil, device.Floats[T](c.In[2]),
 		int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
 	return nil
 }

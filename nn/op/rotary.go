@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // RotaryTable is the cosines and sines of the rotary position embedding (Su et
@@ -58,44 +59,13 @@ func rotaryTableNode(like *gorgonia.Node, dt device.DType, positions, size, offs
 		Extras: []device.Spec{s},
 		Ints:   []int64{int64(positions), int64(size), int64(offset), single},
 		Floats: []float64{theta},
-		Host:   host(dt, rotaryTable[float32], rotaryTable[float64]),
+		Host:   host.For(dt, host.RotaryTable[float32], host.RotaryTable[float64]),
 	}, nil, nil, like)
 	if err != nil {
 		return nil, nil, err
 	}
 	sin, err = Pick(cos, 0)
 	return cos, sin, err
-}
-
-func rotaryTable[T device.Float](c *device.Call) error {
-	if len(c.Ints) != 4 || len(c.Floats) != 1 {
-		return errors.New("rotary_table takes three sizes, the precision and theta")
-	}
-	positions, size, offset := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
-	cos, sin := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
-	half, single := size/2, c.Ints[3] == 1
-	device.Parallel(half, 1+(1<<10)/positions, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			f := math.Pow(c.Floats[0], -float64(2*i)/float64(size))
-			if single {
-				f = float64(1 / float32(math.Pow(c.Floats[0], float64(float32(2*i)/float32(size)))))
-			}
-			for t := range positions {
-				angle := float64(offset+t) * f
-				if single {
-					angle = float64(float32(offset+t) * float32(f))
-				}
-				y, x := math.Sincos(angle)
-				if single {
-					y, x = float64(float32(y)), float64(float32(x))
-				}
-				at := t*size + i
-				cos[at], cos[at+half] = T(x), T(x)
-				sin[at], sin[at+half] = T(y), T(y)
-			}
-		}
-	})
-	return nil
 }
 
 // Rope turns each head of x by its position's angles, in the half-rotation
@@ -132,12 +102,12 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 		Out:     s,
 		Ints:    []int64{int64(xs[0]), int64(xs[1]), int64(heads), int64(cs[1])},
 		InPlace: []int{0},
-		Host:    host(s.DType, rope[float32], rope[float64]),
+		Host:    host.For(s.DType, rope[float32], rope[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
 		g.Kernel = "rope.backward"
-		g.Host = host(s.DType, ropeBackward[float32], ropeBackward[float64])
+		g.Host = host.For(s.DType, ropeBackward[float32], ropeBackward[float64])
 		dx, err := Apply(g, nil, nil, grad, in[1], in[2])
 		return gorgonia.Nodes{dx, nil, nil}, err
 	}

@@ -5,7 +5,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Scale is x times a constant. The gradient is the same kernel on dy.
@@ -23,7 +23,7 @@ func Scale(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
 		Out:     s,
 		Floats:  []float64{factor},
 		InPlace: []int{0},
-		Host:    host(s.DType, scaleHost[float32], scaleHost[float64]),
+		Host:    host.For(s.DType, host.Scale[float32], host.Scale[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
@@ -32,21 +32,4 @@ func Scale(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
 		return gorgonia.Nodes{dx}, err
 	}
 	return Apply(d, []bool{true}, gradient, x)
-}
-
-func scaleHost[T device.Float](c *device.Call) error {
-	x, y, f := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0]), T(c.Floats[0])
-	device.Parallel(len(y), cheap, func(lo, hi int) {
-		x, y := x[lo:hi], y[lo:hi]
-		if c.Accumulate {
-			for i, v := range x {
-				y[i] += f * v
-			}
-			return
-		}
-		for i, v := range x {
-			y[i] = f * v
-		}
-	})
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // SwiGLU is silu(g)·u for a gate g and a value u of one shape (Shazeer, "GLU
@@ -29,7 +30,7 @@ func SwiGLU(g, u *gorgonia.Node) (*gorgonia.Node, error) {
 			Out:         s,
 			InPlace:     []int{1},
 			Accumulates: true,
-			Host:        host(s.DType, swigluGradGate[float32], swigluGradGate[float64]),
+			Host:        host.For(s.DType, swigluGradGate[float32], swigluGradGate[float64]),
 		}, nil, nil, in[0], in[1], dy)
 		if err != nil {
 			return nil, err
@@ -39,7 +40,7 @@ func SwiGLU(g, u *gorgonia.Node) (*gorgonia.Node, error) {
 			Out:         s,
 			InPlace:     []int{1, 0},
 			Accumulates: true,
-			Host:        host(s.DType, swigluGradUp[float32], swigluGradUp[float64]),
+			Host:        host.For(s.DType, swigluGradUp[float32], swigluGradUp[float64]),
 		}, nil, nil, in[0], dy)
 		return gorgonia.Nodes{dg, du}, err
 	}
@@ -48,15 +49,15 @@ func SwiGLU(g, u *gorgonia.Node) (*gorgonia.Node, error) {
 		Cheap:   true,
 		Out:     s,
 		InPlace: []int{0, 1},
-		Host:    host(s.DType, swigluForward[float32], swigluForward[float64]),
+		Host:    host.For(s.DType, swigluForward[float32], swigluForward[float64]),
 	}, []bool{true, true}, gradient, g, u)
 }
 
 func swigluForward[T device.Float](c *device.Call) error {
 	g, u, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(len(y), costly, func(from, to int) {
+	device.Parallel(len(y), host.Costly, func(from, to int) {
 		g, u, y := g[from:to], u[from:to], y[from:to]
-		inChunks(len(y), func(lo, hi int, e []float64) {
+		host.InChunks(len(y), func(lo, hi int, e []float64) {
 			g, u, y := g[lo:hi], u[lo:hi], y[lo:hi]
 			negativeExps(g, e)
 			for i, v := range g {
@@ -69,13 +70,13 @@ func swigluForward[T device.Float](c *device.Call) error {
 
 func swigluGradGate[T device.Float](c *device.Call) error {
 	g, u, dy, dg := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2]), device.Floats[T](c.Out[0])
-	device.Parallel(len(dg), costly, func(from, to int) {
+	device.Parallel(len(dg), host.Costly, func(from, to int) {
 		g, u, dy, dg := g[from:to], u[from:to], dy[from:to], dg[from:to]
-		inChunks(len(dg), func(lo, hi int, e []float64) {
+		host.InChunks(len(dg), func(lo, hi int, e []float64) {
 			g, u, dy, dg := g[lo:hi], u[lo:hi], dy[lo:hi], dg[lo:hi]
 			negativeExps(g, e)
 			for i, v := range g {
-				put(&dg[i], float64(dy[i])*float64(u[i])*siluDerivative(float64(v), e[i]), c.Accumulate)
+				host.Put(&dg[i], float64(dy[i])*float64(u[i])*siluDerivative(float64(v), e[i]), c.Accumulate)
 			}
 		})
 	})
@@ -84,13 +85,13 @@ func swigluGradGate[T device.Float](c *device.Call) error {
 
 func swigluGradUp[T device.Float](c *device.Call) error {
 	g, dy, du := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(len(du), costly, func(from, to int) {
+	device.Parallel(len(du), host.Costly, func(from, to int) {
 		g, dy, du := g[from:to], dy[from:to], du[from:to]
-		inChunks(len(du), func(lo, hi int, e []float64) {
+		host.InChunks(len(du), func(lo, hi int, e []float64) {
 			g, dy, du := g[lo:hi], dy[lo:hi], du[lo:hi]
 			negativeExps(g, e)
 			for i, v := range g {
-				put(&du[i], float64(dy[i])*float64(v)/(1+e[i]), c.Accumulate)
+				host.Put(&du[i], float64(dy[i])*float64(v)/(1+e[i]), c.Accumulate)
 			}
 		})
 	})

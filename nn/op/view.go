@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Reshape is x under another shape of as many elements: a view, so it costs
@@ -85,7 +86,7 @@ func Slice(x *gorgonia.Node, from, to int) (*gorgonia.Node, error) {
 			Out:         s,
 			Ints:        []int64{offset},
 			Accumulates: true,
-			Host:        host(s.DType, sliceGrad[float32], sliceGrad[float64]),
+			Host:        host.For(s.DType, sliceGrad[float32], sliceGrad[float64]),
 		}
 		dx, err := Apply(g, nil, nil, grad)
 		return gorgonia.Nodes{dx}, err

@@ -209,7 +209,8 @@ func (x *execution) compute(st *plan.Step) error {
 		x.addr[k] = m.block.Addr()
 	}
 	c := &x.call
-	c.Kernel, c.Floats, c.Host, c.Accumulate = st.Description.Kernel, st.Description.Floats, st.Description.Host, accumulate
+	c.Kernel, c.Host, c.Accumulate = st.Description.Kernel, st.Description.Host, accumulate
+	c.Attributes, c.Floats = st.Description.Attributes, st.Description.Floats
 	c.In, c.Out, c.Ints = c.In[:0], c.Out[:0], append(c.Ints[:0], st.Description.Ints...)
 	for _, v := range st.In[:st.Operands] {
 		c.In = append(c.In, x.tensor(v))

@@ -1,9 +1,11 @@
-package op
+package aten
 
 import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // mathAttention is the sizes of attention by plain operations.
@@ -33,14 +35,14 @@ func (a mathAttention) square() device.Spec {
 // repeat gives each query head a copy of its key/value head: (B, T, Hkv·D) →
 // (B, H, T, D). The gradient sums over the copies.
 func (a mathAttention) repeat(x *gorgonia.Node, which int64) (*gorgonia.Node, error) {
-	s := specOf(x)
+	s := op.OperandSpec(x)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(Description{Kernel: "aten.sum", Out: s, Ints: a.ints(which),
-			Host: host(a.dt, sumRepeated[float32], sumRepeated[float64])}, nil, nil, dy)
+		dx, err := op.Apply(op.Description{Kernel: "aten.sum", Out: s, Ints: a.ints(which),
+			Host: host.For(a.dt, sumRepeated[float32], sumRepeated[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.repeat_interleave", Out: a.split(), Ints: a.ints(which),
-		Host: host(a.dt, repeatHeads[float32], repeatHeads[float64])}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.repeat_interleave", Out: a.split(), Ints: a.ints(which),
+		Host: host.For(a.dt, repeatHeads[float32], repeatHeads[float64])}, []bool{true}, gradient, x)
 }
 
 // merges reports whether batch and heads are one dimension of a tensor
@@ -50,11 +52,11 @@ func (a mathAttention) merges() bool { return a.batch == 1 }
 
 // matrices is the kernel of an operation on the matrices of heads. As views of a
 // tensor in another order they are only followed, not computed with.
-func (a mathAttention) matrices(f32, f64 kernel) kernel {
+func (a mathAttention) matrices(f32, f64 host.Kernel) host.Kernel {
 	if a.merges() {
 		return unsupported
 	}
-	return host(a.dt, f32, f64)
+	return host.For(a.dt, f32, f64)
 }
 
 // transpose is (B, T, H·D) → (B, H, T, D). Its gradient arrives in the order of
@@ -64,10 +66,10 @@ func (a mathAttention) transpose(x *gorgonia.Node) (*gorgonia.Node, error) {
 		return gorgonia.Nodes{dy}, nil
 	}
 	if a.merges() {
-		return Apply(Description{Kernel: "aten.view", Out: a.split(), Ints: a.ints(), View: &View{Extra: -1}}, []bool{true}, gradient, x)
+		return op.Apply(op.Description{Kernel: "aten.view", Out: a.split(), Ints: a.ints(), View: &op.View{Extra: -1}}, []bool{true}, gradient, x)
 	}
-	return Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
-		Host: host(a.dt, toHeads[float32], toHeads[float64])}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
+		Host: host.For(a.dt, toHeads[float32], toHeads[float64])}, []bool{true}, gradient, x)
 }
 
 // back is (B, H, T, D) → (B, T, H·D); its gradient is copied likewise.
@@ -76,12 +78,12 @@ func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 		if a.merges() {
 			return gorgonia.Nodes{dy}, nil // a view of it
 		}
-		dx, err := Apply(Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
-			Host: host(a.dt, toHeads[float32], toHeads[float64])}, nil, nil, dy)
+		dx, err := op.Apply(op.Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
+			Host: host.For(a.dt, toHeads[float32], toHeads[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(),
-		Host: host(a.dt, fromHeads[float32], fromHeads[float64])}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(),
+		Host: host.For(a.dt, fromHeads[float32], fromHeads[float64])}, []bool{true}, gradient, x)
 }
 
 // scores is q·kᵀ + bias. The gradient of q is (B, T, H·D) in memory, and that of
@@ -89,20 +91,20 @@ func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		keys := Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
+		keys := op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
 			Host: a.matrices(scoresToKeys[float32], scoresToKeys[float64])}
 		if a.heads == a.kvHeads {
 			keys.Out, keys.Host = a.together(), a.matrices(scoresToKeysTogether[float32], scoresToKeysTogether[float64])
 		}
-		dk, err := Apply(keys, nil, nil, dy, in[0])
+		dk, err := op.Apply(keys, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
 		}
-		dq, err := Apply(Description{Kernel: "aten.bmm", Out: a.together(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
+		dq, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.together(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
 			Host: a.matrices(scoresToQueries[float32], scoresToQueries[float64])}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dq, dk, nil}, err
 	}
-	return Apply(Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
+	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
 		Host: a.matrices(scoresForward[float32], scoresForward[float64])}, []bool{true, true, false}, gradient, q, k, bias)
 }
 
@@ -118,28 +120,28 @@ func (a mathAttention) softmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		b := (&memoryScript{}).result(0)
 		b.passing(rows * int64(a.tokens) * a.dt.Size()) // dy·y
-		dx, err := Apply(Description{Kernel: "aten._softmax_backward_data", Out: a.square(), Ints: ints, Memory: b.steps,
-			Host: host(a.dt, softmaxGradient[float32], softmaxGradient[float64])}, nil, nil, y, dy)
+		dx, err := op.Apply(op.Description{Kernel: "aten._softmax_backward_data", Out: a.square(), Ints: ints, Memory: b.steps,
+			Host: host.For(a.dt, host.SoftmaxGradient[float32], host.SoftmaxGradient[float64])}, nil, nil, y, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten._softmax", Out: a.square(), Ints: ints, Memory: m.steps,
-		Host: host(a.dt, softmaxForward[float32], softmaxForward[float64])}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten._softmax", Out: a.square(), Ints: ints, Memory: m.steps,
+		Host: host.For(a.dt, host.SoftmaxForward[float32], host.SoftmaxForward[float64])}, []bool{true}, gradient, x)
 }
 
 // weigh is p·v, (B, H, T, D).
 func (a mathAttention) weigh(p, v *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dv, err := Apply(Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
+		dv, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
 			Host: a.matrices(weighToValues[float32], weighToValues[float64])}, nil, nil, in[0], dy)
 		if err != nil {
 			return nil, err
 		}
-		dp, err := Apply(Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
+		dp, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
 			Host: a.matrices(weighToWeights[float32], weighToWeights[float64])}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dp, dv}, err
 	}
-	return Apply(Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
+	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
 		Host: a.matrices(weighForward[float32], weighForward[float64])}, []bool{true, true}, gradient, p, v)
 }
 
@@ -211,7 +213,7 @@ func scoresForward[T device.Float](c *device.Call) error {
 		s := y[bh*t*t:][:t*t]
 		copy(s, bias)
 		scores := make([]T, t*t)
-		product(false, true, t, t, d, q[bh*t*d:][:t*d], d, k[bh*t*d:][:t*d], d, scores, t, false)
+		host.Product(false, true, t, t, d, q[bh*t*d:][:t*d], d, k[bh*t*d:][:t*d], d, scores, t, false)
 		for i, v := range scores {
 			s[i] += v
 		}
@@ -221,7 +223,7 @@ func scoresForward[T device.Float](c *device.Call) error {
 func scoresToKeys[T device.Float](c *device.Call) error {
 	dy, q, dk := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	return perHead(c, func(bh, t, d int) {
-		product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, dk[bh*t*d:][:t*d], d, false)
+		host.Product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, dk[bh*t*d:][:t*d], d, false)
 	})
 }
 
@@ -230,7 +232,7 @@ func scoresToKeysTogether[T device.Float](c *device.Call) error {
 	dy, q, dk := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	return perHead(c, func(bh, t, d int) {
 		g := make([]T, t*d)
-		product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, g, d, false)
+		host.Product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, g, d, false)
 		for i := range t {
 			copy(dk[((bh/h*t+i)*h+bh%h)*d:][:d], g[i*d:])
 		}
@@ -242,7 +244,7 @@ func scoresToQueries[T device.Float](c *device.Call) error {
 	dy, k, dq := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	return perHead(c, func(bh, t, d int) {
 		g := make([]T, t*d)
-		product(false, false, t, d, t, dy[bh*t*t:][:t*t], t, k[bh*t*d:][:t*d], d, g, d, false)
+		host.Product(false, false, t, d, t, dy[bh*t*t:][:t*t], t, k[bh*t*d:][:t*d], d, g, d, false)
 		for i := range t {
 			copy(dq[((bh/h*t+i)*h+bh%h)*d:][:d], g[i*d:])
 		}
@@ -252,20 +254,20 @@ func scoresToQueries[T device.Float](c *device.Call) error {
 func weighForward[T device.Float](c *device.Call) error {
 	p, v, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	return perHead(c, func(bh, t, d int) {
-		product(false, false, t, d, t, p[bh*t*t:][:t*t], t, v[bh*t*d:][:t*d], d, y[bh*t*d:][:t*d], d, false)
+		host.Product(false, false, t, d, t, p[bh*t*t:][:t*t], t, v[bh*t*d:][:t*d], d, y[bh*t*d:][:t*d], d, false)
 	})
 }
 
 func weighToValues[T device.Float](c *device.Call) error {
 	p, dy, dv := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	return perHead(c, func(bh, t, d int) {
-		product(true, false, t, d, t, p[bh*t*t:][:t*t], t, dy[bh*t*d:][:t*d], d, dv[bh*t*d:][:t*d], d, false)
+		host.Product(true, false, t, d, t, p[bh*t*t:][:t*t], t, dy[bh*t*d:][:t*d], d, dv[bh*t*d:][:t*d], d, false)
 	})
 }
 
 func weighToWeights[T device.Float](c *device.Call) error {
 	dy, v, dp := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	return perHead(c, func(bh, t, d int) {
-		product(false, true, t, t, d, dy[bh*t*d:][:t*d], d, v[bh*t*d:][:t*d], d, dp[bh*t*t:][:t*t], t, false)
+		host.Product(false, true, t, t, d, dy[bh*t*d:][:t*d], d, v[bh*t*d:][:t*d], d, dp[bh*t*t:][:t*t], t, false)
 	})
 }

@@ -1,4 +1,4 @@
-package op
+package aten
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // SDPA is one of the ways in which PyTorch's scaled_dot_product_attention
@@ -46,26 +49,26 @@ func ChooseSDPA(dt device.DType, heads, kvHeads, size int) (SDPA, error) {
 }
 
 // SplitQKV names packed queries, keys and values (B, T, 3·H·D) as an operand of
-// EagerAttention: a view of all of it. Its incoming gradient is that of
-// EagerAttention, three tensors, and they are joined.
+// Attention: a view of all of it. Its incoming gradient is that of
+// Attention, three tensors, and they are joined.
 //
 // Kernel (Ints: rows, H·D): aten.cat dq, dk, dv → dqkv.
 func SplitQKV(qkv *gorgonia.Node) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("split", qkv)
+	s, rows, cols, err := op.LastDimension("split", qkv)
 	if err != nil {
 		return nil, err
 	}
 	gradient := func(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-		d, err := Apply(Description{
+		d, err := op.Apply(op.Description{
 			Kernel: "aten.cat",
 			Out:    s,
-			Uses:   []Use{{grad, 0}, {grad, 1}},
+			Uses:   []op.Use{{Node: grad, Extra: 0}, {Node: grad, Extra: 1}},
 			Ints:   []int64{int64(rows), int64(cols / 3)},
-			Host:   host(s.DType, joinColumns[float32], joinColumns[float64]),
+			Host:   host.For(s.DType, joinColumns[float32], joinColumns[float64]),
 		}, nil, nil, grad)
 		return gorgonia.Nodes{d}, err
 	}
-	return Apply(Description{Kernel: "aten.split", Out: s, View: &View{Extra: -1}}, []bool{true}, gradient, qkv)
+	return op.Apply(op.Description{Kernel: "aten.split", Out: s, View: &op.View{Extra: -1}}, []bool{true}, gradient, qkv)
 }
 
 func joinColumns[T device.Float](c *device.Call) error {
@@ -85,16 +88,16 @@ func joinColumns[T device.Float](c *device.Call) error {
 //
 // Kernel: aten.cat x → x.
 func CacheAppend(x *gorgonia.Node) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy}, nil
 	}
-	d := CopyDescription(s)
+	d := op.CopyDescription(s)
 	d.Kernel, d.In = "aten.cat", nil
-	return Apply(d, []bool{true}, gradient, x)
+	return op.Apply(d, []bool{true}, gradient, x)
 }
 
 // CachePacked copies the keys and values of SplitQKV's result to an empty
@@ -102,14 +105,14 @@ func CacheAppend(x *gorgonia.Node) (*gorgonia.Node, error) {
 //
 // Kernel (Ints: rows, H·D): aten.cat qkv → k, v.
 func CachePacked(split *gorgonia.Node) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("cache", split)
+	s, rows, cols, err := op.LastDimension("cache", split)
 	if err != nil {
 		return nil, err
 	}
 	part := device.Spec{DType: s.DType, Shape: slices.Clone(s.Shape)}
 	part.Shape[2] /= 3
-	return Apply(Description{Kernel: "aten.cat", Out: part, Extras: []device.Spec{part}, Ints: []int64{int64(rows), int64(cols / 3)},
-		Host: host(s.DType, cachePacked[float32], cachePacked[float64])}, nil, nil, split)
+	return op.Apply(op.Description{Kernel: "aten.cat", Out: part, Extras: []device.Spec{part}, Ints: []int64{int64(rows), int64(cols / 3)},
+		Host: host.For(s.DType, cachePacked[float32], cachePacked[float64])}, nil, nil, split)
 }
 
 func cachePacked[T device.Float](c *device.Call) error {
@@ -124,50 +127,53 @@ func cachePacked[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// EagerAttentionPacked is EagerAttention on the result of SplitQKV. cache, if
+// AttentionPacked is Attention on the result of SplitQKV. cache, if
 // not nil, is that of CachePacked, which then holds the keys and values.
-func EagerAttentionPacked(split *gorgonia.Node, heads int, way SDPA, cache *gorgonia.Node) (*gorgonia.Node, error) {
+func AttentionPacked(split *gorgonia.Node, heads int, way SDPA, cache *gorgonia.Node) (*gorgonia.Node, error) {
 	s := split.Shape()
 	if len(s) != 3 || heads < 1 || s[2]%(3*heads) != 0 {
 		return nil, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
 	}
-	a := attention{batch: s[0], queries: s[1], keys: s[1], heads: heads, kvHeads: heads, size: s[2] / 3 / heads}
+	a := kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads}
 	if cache != nil {
-		return a.eager("packed", way, split, cache)
+		return eagerAttentionNode(a, "packed", way, split, cache)
 	}
-	return a.eager("packed", way, split)
+	return eagerAttentionNode(a, "packed", way, split)
 }
 
-// EagerAttention is Attention by PyTorch's memory-efficient kernel or cuDNN's.
+// Attention is op.Attention by PyTorch's memory-efficient kernel or cuDNN's.
 // Beside the result it keeps the log-sum-exp, in rows of a multiple of 32 for
 // the first, and for cuDNN a seed and an offset of 8 bytes each.
 //
-// Kernels, WAY being efficient or cudnn (Ints: B, T, T, H, Hkv, D; Floats: scale):
+// Kernels, WAY being efficient or cudnn (kernel.Attention):
 //
 //	aten._scaled_dot_product_WAY_attention           q, k, v → out, lse, …
 //	aten._scaled_dot_product_WAY_attention_backward  q, k, v, out, dout, lse, … → dq, dk, dv
-func EagerAttention(q, k, v *gorgonia.Node, heads, kvHeads int, way SDPA) (*gorgonia.Node, error) {
+func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, way SDPA) (*gorgonia.Node, error) {
 	qs, ks := q.Shape(), k.Shape()
 	if len(qs) != 3 || len(ks) != 3 || heads < 1 || kvHeads < 1 || qs[2]%heads != 0 || ks[2] != qs[2]/heads*kvHeads {
 		return nil, fmt.Errorf("attention: q %v with %d heads does not go with k %v with %d heads", qs, heads, ks, kvHeads)
 	}
-	a := attention{batch: qs[0], queries: qs[1], keys: ks[1], heads: heads, kvHeads: kvHeads, size: qs[2] / heads}
-	return a.eager("separate", way, q, k, v)
+	a := kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads}
+	return eagerAttentionNode(a, "separate", way, q, k, v)
 }
 
-func (a *attention) eager(form string, way SDPA, in ...*gorgonia.Node) (*gorgonia.Node, error) {
-	d, err := a.describe("attention", in[0], AttentionOptions{})
+func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgonia.Node) (*gorgonia.Node, error) {
+	dt, err := op.DTypeOf(in[0].Dtype())
+	if err != nil {
+		return nil, fmt.Errorf("attention: %w", err)
+	}
+	d, err := op.DescribeAttention("attention", &a, dt)
 	if err != nil {
 		return nil, err
 	}
-	dt := d.Out.DType
 	packed := form == "packed"
 	name := "aten._scaled_dot_product_efficient_attention"
-	rows := device.Spec{DType: statistics(dt), Shape: []int{a.batch, a.heads, a.queries}}
+	rows := device.Spec{DType: statistics(dt), Shape: []int{a.Batch, a.Heads, a.Queries}}
 	m := &memoryScript{}
 	switch way {
 	case SDPAEfficient:
-		rows.Shape[2] = int(alignUp(int64(a.queries), warp))
+		rows.Shape[2] = int(alignUp(int64(a.Queries), warp))
 		d.Extras = []device.Spec{rows}
 		m.result(0).result(1)
 	case SDPACuDNN:
@@ -179,38 +185,38 @@ func (a *attention) eager(form string, way SDPA, in ...*gorgonia.Node) (*gorgoni
 		return nil, fmt.Errorf("attention by plain operations is not one operation")
 	}
 	d.Kernel, d.Memory = name, m.steps
-	d.Host = host(dt, eagerAttention[float32](packed), eagerAttention[float64](packed))
+	d.Host = host.For(dt, eagerAttention[float32](packed), eagerAttention[float64](packed))
 	q := d.Out
-	kv := device.Spec{DType: dt, Shape: []int{a.batch, a.keys, a.kvHeads * a.size}}
+	kv := device.Spec{DType: dt, Shape: []int{a.Batch, a.Keys, a.KVHeads * a.Size}}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-		g := Description{Kernel: name + "_backward", Out: q, Extras: []device.Spec{kv, kv},
-			Ints: d.Ints, Floats: d.Floats, FLOPs: 5 * a.products(), Memory: a.backwardMemory(way, dt),
-			Host: host(dt, eagerAttentionBackward[float32](packed), eagerAttentionBackward[float64](packed))}
+		g := op.Description{Kernel: name + "_backward", Out: q, Extras: []device.Spec{kv, kv},
+			Attributes: d.Attributes, FLOPs: 5 * a.Products(), Memory: attentionBackwardMemory(a, way, dt),
+			Host: host.For(dt, eagerAttentionBackward[float32](packed), eagerAttentionBackward[float64](packed))}
 		for i := range d.Extras {
-			g.Uses = append(g.Uses, Use{out, i})
+			g.Uses = append(g.Uses, op.Use{Node: out, Extra: i})
 		}
 		operands := append(slices.Clone(in), out, grad)
 		if packed && len(in) == 2 {
 			operands = []*gorgonia.Node{in[0], out, grad, in[1]}
-			g.Uses = append(g.Uses, Use{in[1], 0})
+			g.Uses = append(g.Uses, op.Use{Node: in[1], Extra: 0})
 		}
-		dq, err := Apply(g, nil, nil, operands...)
+		dq, err := op.Apply(g, nil, nil, operands...)
 		if err != nil || packed {
 			return gorgonia.Nodes{dq, nil}[:len(in)], err
 		}
-		dk, err := Pick(dq, 0)
+		dk, err := op.Pick(dq, 0)
 		if err != nil {
 			return nil, err
 		}
-		dv, err := Pick(dq, 1)
+		dv, err := op.Pick(dq, 1)
 		return gorgonia.Nodes{dq, dk, dv}, err
 	}
 	if packed && len(in) == 2 {
-		d.Uses = []Use{{in[1], 0}}
-		return Apply(d, []bool{true, false}, gradient, in...)
+		d.Uses = []op.Use{{Node: in[1], Extra: 0}}
+		return op.Apply(d, []bool{true, false}, gradient, in...)
 	}
 	wrt := []bool{true, true, true}[:len(in)]
-	return Apply(d, wrt, gradient, in...)
+	return op.Apply(d, wrt, gradient, in...)
 }
 
 // cudnnForwardBytes is the workspace of cuDNN's forward pass, and what its
@@ -236,16 +242,16 @@ func efficientTiles(queries, size int64) int64 {
 }
 
 // backwardMemory is what the backward pass takes, in order.
-func (a *attention) backwardMemory(way SDPA, dt device.DType) []MemoryStep {
+func attentionBackwardMemory(a kernel.Attention, way SDPA, dt device.DType) []op.MemoryStep {
 	m := (&memoryScript{}).result(0).result(1).result(2)
-	bh := int64(a.batch) * int64(a.heads)
-	elements := bh * int64(a.queries) * int64(a.size)
-	rows := bh * int64(a.queries)
+	bh := int64(a.Batch) * int64(a.Heads)
+	elements := bh * int64(a.Queries) * int64(a.Size)
+	rows := bh * int64(a.Queries)
 	if way == SDPACuDNN {
 		bytes := 4*elements + 4*rows + cudnnForwardBytes
-		if a.heads != a.kvHeads {
+		if a.Heads != a.KVHeads {
 			// Gradients of each query head's keys and values, summed at the end.
-			bytes += 2 * dt.Size() * bh * int64(a.keys) * int64(a.size)
+			bytes += 2 * dt.Size() * bh * int64(a.Keys) * int64(a.Size)
 		}
 		return m.passing(bytes).steps
 	}
@@ -253,30 +259,27 @@ func (a *attention) backwardMemory(way SDPA, dt device.DType) []MemoryStep {
 	total := m.temporary(4 * rows)
 	delta := m.temporary(4 * rows)
 	m.drop(total, product)
-	tile := m.temporary(bh * efficientTiles(int64(a.queries), int64(a.size)))
+	tile := m.temporary(bh * efficientTiles(int64(a.Queries), int64(a.Size)))
 	return m.drop(delta, tile).steps
 }
 
 // eagerAttention computes with the fused kernel; the result is the same. Packed
 // operands are one tensor, behind which a cache may come.
-func eagerAttention[T device.Float](packed bool) kernel {
+func eagerAttention[T device.Float](packed bool) host.Kernel {
 	return func(c *device.Call) error {
 		inner := *c
 		if packed {
 			inner.In = c.In[:1]
 		}
-		return attentionForward[T](&inner)
+		return host.AttentionForward[T](&inner)
 	}
 }
 
 // eagerAttentionBackward has no scratch memory from the allocator, since
 // PyTorch's kernel has its own, but a slice of Go's.
-func eagerAttentionBackward[T device.Float](packed bool) kernel {
+func eagerAttentionBackward[T device.Float](packed bool) host.Kernel {
 	return func(c *device.Call) error {
-		a, err := attentionOf(c)
-		if err != nil {
-			return err
-		}
+		a := c.Attributes.(kernel.Attention)
 		in := c.In
 		if packed {
 			lse := in[3]
@@ -287,7 +290,7 @@ func eagerAttentionBackward[T device.Float](packed bool) kernel {
 		} else {
 			in = in[:6]
 		}
-		attentionGradients(a, in, c.Out, make([]T, a.batch*a.heads*a.queries))
+		host.AttentionGradients(a, in, c.Out, make([]T, a.Batch*a.Heads*a.Queries))
 		return nil
 	}
 }

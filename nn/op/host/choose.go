@@ -1,15 +1,32 @@
-package op
+package host
 
 import (
 	"fmt"
 
-	"gorgonia.org/gorgonia"
-
 	"github.com/tidemark-lab/tidemark/device"
 )
 
-// host chooses the CPU kernel for an element type.
-func host(dt device.DType, f32, f64 func(*device.Call) error) func(*device.Call) error {
+// How many elements a goroutine should have at least, for kernels that move
+// memory and for those that compute.
+const (
+	Cheap  = 1 << 14
+	Costly = 1 << 12
+)
+
+// Kernel computes a call on the CPU.
+type Kernel = func(*device.Call) error
+
+// Put sets *y or, with add, adds to it.
+func Put[T device.Float](y *T, v float64, add bool) {
+	if add {
+		*y += T(v)
+	} else {
+		*y = T(v)
+	}
+}
+
+// For chooses the CPU kernel for an element type.
+func For(dt device.DType, f32, f64 func(*device.Call) error) func(*device.Call) error {
 	switch dt {
 	case device.Float32:
 		return f32
@@ -23,20 +40,10 @@ func host(dt device.DType, f32, f64 func(*device.Call) error) func(*device.Call)
 	}
 }
 
-// specOf is SpecOf for a node that is already an operand of one of our
-// operations, so that its element type is known.
-func specOf(n *gorgonia.Node) device.Spec {
-	s, err := SpecOf(n)
-	if err != nil {
-		panic(err)
-	}
-	return s
-}
-
-// sumRows sets (or adds to) sum the column sums of x, rows × cols. Each column
+// SumRows sets (or adds to) sum the column sums of x, rows × cols. Each column
 // is summed in float64 over the rows in order, so the result does not depend on
 // how many goroutines share the columns.
-func sumRows[T device.Float](x []T, rows, cols int, sum []T, add bool) {
+func SumRows[T device.Float](x []T, rows, cols int, sum []T, add bool) {
 	const block = 64
 	device.Parallel((cols+block-1)/block, 1+(1<<14)/(block*rows+1), func(lo, hi int) {
 		var acc [block]float64

@@ -1,6 +1,8 @@
-package op
+package aten
 
-import "testing"
+import (
+	"testing"
+)
 
 // TestReductionBuffers compares with allocations in traces of PyTorch on an
 // H200 (132 multiprocessors).

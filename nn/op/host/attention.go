@@ -1,10 +1,11 @@
-package op
+package host
 
 import (
 	"math"
 	"runtime"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // blocks is how many blocks of the given size make up n.
@@ -19,11 +20,11 @@ func grain(flops float64, units int) int {
 // inPairs calls f for every block of every head of every batch, from several
 // goroutines. A causal block costs more the later (or earlier) it lies, so
 // goroutines take the i-th together with the i-th from the end.
-func inPairs[T device.Float](a *attention, heads, n int, flops float64, f func(t *attentionTile[T], b, h, block int)) {
+func inPairs[T device.Float](a *kernel.Attention, heads, n int, flops float64, f func(t *attentionTile[T], b, h, block int)) {
 	pairs := (n + 1) / 2
-	units := a.batch * heads * pairs
+	units := a.Batch * heads * pairs
 	device.Parallel(units, grain(flops, units), func(lo, hi int) {
-		t := takeTile[T](a.size)
+		t := takeTile[T](a.Size)
 		defer giveTile(t)
 		for u := lo; u < hi; u++ {
 			i, bh := u%pairs, u/pairs
@@ -35,17 +36,16 @@ func inPairs[T device.Float](a *attention, heads, n int, flops float64, f func(t
 	})
 }
 
-func attentionForward[T device.Float](c *device.Call) error {
-	a, err := attentionOf(c)
-	if err != nil {
-		return err
-	}
+// AttentionForward is causal attention in tiles (kernel.Attention): queries, keys and
+// values, or one tensor that holds them side by side → out, lse.
+func AttentionForward[T device.Float](c *device.Call) error {
+	a := c.Attributes.(kernel.Attention)
 	in := tripleOf[T](&a, c.In)
-	out := headsOf[T]{device.Floats[T](c.Out[0]), a.heads * a.size, a.queries, a.size}
+	out := headsOf[T]{device.Floats[T](c.Out[0]), a.Heads * a.Size, a.Queries, a.Size}
 	lse := device.Floats[T](c.Out[1])
-	inPairs(&a, a.heads, blocks(a.queries, tileRows), 2*a.products(), func(t *attentionTile[T], b, h, block int) {
+	inPairs(&a, a.Heads, blocks(a.Queries, tileRows), 2*a.Products(), func(t *attentionTile[T], b, h, block int) {
 		i := block * tileRows
-		attendBlock(&a, t, &in, &out, lse[(b*a.heads+h)*a.queries+i:], b, h, i)
+		attendBlock(&a, t, &in, &out, lse[(b*a.Heads+h)*a.Queries+i:], b, h, i)
 	})
 	return nil
 }
@@ -53,41 +53,42 @@ func attentionForward[T device.Float](c *device.Call) error {
 // attendBlock computes a block of queries, from i on, of one head. The running
 // maximum and sum are those of Milakov and Gimelshein, "Online normalizer
 // calculation for softmax" (2018).
-func attendBlock[T device.Float](a *attention, t *attentionTile[T], in *triple[T], out *headsOf[T], lse []T, b, h, i int) {
-	n, d, g := min(tileRows, a.queries-i), a.size, h/(a.heads/a.kvHeads)
-	ahead := a.keys - a.queries // keys before the first query's own
+func attendBlock[T device.Float](a *kernel.Attention, t *attentionTile[T], in *triple[T], out *headsOf[T], lse []T, b, h, i int) {
+	n, d, g := min(tileRows, a.Queries-i), a.Size, h/(a.Heads/a.KVHeads)
+	ahead := a.Keys - a.Queries // keys before the first query's own
 	q, o := in.q.at(b, i, h), out.at(b, i, h)
 	end := i + n + ahead // keys that the last query sees
 	for j := 0; j < end; j += t.cols {
 		w := min(t.cols, end-j)
-		product(false, true, n, w, d, q, in.q.ld, in.k.at(b, j, g), in.k.ld, t.p, t.cols, false)
+		Product(false, true, n, w, d, q, in.q.ld, in.k.at(b, j, g), in.k.ld, t.p, t.cols, false)
 		for r := range n {
 			p := t.p[r*t.cols:][:w]
 			// At j = 0 every query sees a key.
 			seen := max(0, min(w, i+r+ahead+1-j))
 			if seen > 0 {
-				m := float64(largest(p[:seen])) * a.scale
+				m := float64(Largest(p[:seen])) * a.Scale
 				if j == 0 {
 					t.maximum[r], t.sum[r] = m, 0
 				} else if m > t.maximum[r] {
 					shrink := math.Exp(t.maximum[r] - m)
 					t.maximum[r] = m
 					t.sum[r] *= shrink
-					multiply(o[r*out.ld:][:d], T(shrink))
+					Multiply(o[r*out.ld:][:d], T(shrink))
 				}
-				t.sum[r] += expSum(p[:seen], a.scale, t.maximum[r])
+				t.sum[r] += ExpSum(p[:seen], a.Scale, t.maximum[r])
 			}
 			clear(p[seen:])
 		}
-		product(false, false, n, d, w, t.p, t.cols, in.v.at(b, j, g), in.v.ld, o, out.ld, j > 0)
+		Product(false, false, n, d, w, t.p, t.cols, in.v.at(b, j, g), in.v.ld, o, out.ld, j > 0)
 	}
 	for r := range n {
-		multiply(o[r*out.ld:][:d], T(1/t.sum[r]))
+		Multiply(o[r*out.ld:][:d], T(1/t.sum[r]))
 		lse[r] = T(t.maximum[r] + math.Log(t.sum[r]))
 	}
 }
 
-func multiply[T device.Float](x []T, by T) {
+// Multiply is x·by in place.
+func Multiply[T device.Float](x []T, by T) {
 	for i := range x {
 		x[i] *= by
 	}
@@ -95,32 +96,31 @@ func multiply[T device.Float](x []T, by T) {
 
 // attentionGradient is the state of one backward call.
 type attentionGradient[T device.Float] struct {
-	attention
+	kernel.Attention
 	in, grad   triple[T]
 	dout       headsOf[T]
 	lse, delta []T
 }
 
-func attentionBackward[T device.Float](c *device.Call) error {
-	a, err := attentionOf(c)
-	if err != nil {
-		return err
-	}
+// AttentionBackward is the gradient of AttentionForward: its operands, out, dout
+// and lse → dq, dk, dv, or one tensor that holds them; scratch as large as lse.
+func AttentionBackward[T device.Float](c *device.Call) error {
+	a := c.Attributes.(kernel.Attention)
 	lse := c.In[len(c.In)-1]
-	attentionGradients(a, c.In, c.Out, device.Floats[T](device.Tensor{Spec: lse.Spec, Addr: c.Scratch.Addr}))
+	AttentionGradients(a, c.In, c.Out, device.Floats[T](device.Tensor{Spec: lse.Spec, Addr: c.Scratch.Addr}))
 	return nil
 }
 
-// attentionGradients sets out to the gradients of in, which is the operands,
+// AttentionGradients sets out to the gradients of in, which is the operands,
 // the result, its gradient and the log-sum-exp. delta is working memory of
 // B·H·Tq elements.
-func attentionGradients[T device.Float](a attention, in, out []device.Tensor, delta []T) {
+func AttentionGradients[T device.Float](a kernel.Attention, in, out []device.Tensor, delta []T) {
 	n := len(in) - 3
 	s := attentionGradient[T]{
-		attention: a,
+		Attention: a,
 		in:        tripleOf[T](&a, in[:n]),
 		grad:      tripleOf[T](&a, out),
-		dout:      headsOf[T]{device.Floats[T](in[n+1]), a.heads * a.size, a.queries, a.size},
+		dout:      headsOf[T]{device.Floats[T](in[n+1]), a.Heads * a.Size, a.Queries, a.Size},
 		lse:       device.Floats[T](in[n+2]),
 		delta:     delta,
 	}
@@ -128,7 +128,7 @@ func attentionGradients[T device.Float](a attention, in, out []device.Tensor, de
 	// Both ways below add up the same numbers in the same order. The first
 	// computes five products a tile but divides into few parts only; the
 	// second computes seven.
-	workers, parts := runtime.GOMAXPROCS(0), a.batch*a.kvHeads
+	workers, parts := runtime.GOMAXPROCS(0), a.Batch*a.KVHeads
 	if 5*workers*blocks(parts, workers) <= 7*parts {
 		s.byHeads()
 	} else {
@@ -138,18 +138,18 @@ func attentionGradients[T device.Float](a attention, in, out []device.Tensor, de
 
 // setDelta sets δ from the forward result.
 func (s *attentionGradient[T]) setDelta(out []T) {
-	d := s.size
-	device.Parallel(s.batch*s.queries, 1+(1<<14)/(s.heads*d), func(lo, hi int) {
+	d := s.Size
+	device.Parallel(s.Batch*s.Queries, 1+(1<<14)/(s.Heads*d), func(lo, hi int) {
 		for bt := lo; bt < hi; bt++ {
-			b, t := bt/s.queries, bt%s.queries
-			for h := range s.heads {
-				at := bt*s.heads*d + h*d
+			b, t := bt/s.Queries, bt%s.Queries
+			for h := range s.Heads {
+				at := bt*s.Heads*d + h*d
 				x, y := out[at:][:d], s.dout.data[at:][:d]
 				var sum float64
 				for i, v := range x {
 					sum += float64(v) * float64(y[i])
 				}
-				s.delta[(b*s.heads+h)*s.queries+t] = T(sum)
+				s.delta[(b*s.Heads+h)*s.Queries+t] = T(sum)
 			}
 		}
 	})
@@ -157,13 +157,13 @@ func (s *attentionGradient[T]) setDelta(out []T) {
 
 // byHeads takes each key/value head with the query heads that share it.
 func (s *attentionGradient[T]) byHeads() {
-	parts := s.batch * s.kvHeads
-	device.Parallel(parts, grain(5*s.products(), parts), func(lo, hi int) {
-		t := takeTile[T](s.size)
+	parts := s.Batch * s.KVHeads
+	device.Parallel(parts, grain(5*s.Products(), parts), func(lo, hi int) {
+		t := takeTile[T](s.Size)
 		defer giveTile(t)
 		for u := lo; u < hi; u++ {
-			for j := 0; j < s.keys; j += t.cols {
-				s.keyBlock(t, u/s.kvHeads, u%s.kvHeads, j, true)
+			for j := 0; j < s.Keys; j += t.cols {
+				s.keyBlock(t, u/s.KVHeads, u%s.KVHeads, j, true)
 			}
 		}
 	})
@@ -171,13 +171,13 @@ func (s *attentionGradient[T]) byHeads() {
 
 // byBlocks takes blocks of keys for dk and dv, then blocks of queries for dq.
 func (s *attentionGradient[T]) byBlocks() {
-	cols := tileCols(s.size)
-	inPairs(&s.attention, s.kvHeads, blocks(s.keys, cols), 4*s.products(), func(t *attentionTile[T], b, g, block int) {
+	cols := tileCols(s.Size)
+	inPairs(&s.Attention, s.KVHeads, blocks(s.Keys, cols), 4*s.Products(), func(t *attentionTile[T], b, g, block int) {
 		s.keyBlock(t, b, g, block*cols, false)
 	})
-	inPairs(&s.attention, s.heads, blocks(s.queries, tileRows), 3*s.products(), func(t *attentionTile[T], b, h, block int) {
+	inPairs(&s.Attention, s.Heads, blocks(s.Queries, tileRows), 3*s.Products(), func(t *attentionTile[T], b, h, block int) {
 		i := block * tileRows
-		for j := 0; j < min(i+tileRows, s.queries)+s.keys-s.queries; j += cols {
+		for j := 0; j < min(i+tileRows, s.Queries)+s.Keys-s.Queries; j += cols {
 			s.tile(t, b, h, i, j, true, false)
 		}
 	})
@@ -187,15 +187,15 @@ func (s *attentionGradient[T]) byBlocks() {
 // dq if withQueries.
 func (s *attentionGradient[T]) keyBlock(t *attentionTile[T], b, g, j int, withQueries bool) {
 	dk, dv := s.grad.k.at(b, j, g), s.grad.v.at(b, j, g)
-	for r := range min(t.cols, s.keys-j) {
-		clear(dk[r*s.grad.k.ld:][:s.size])
-		clear(dv[r*s.grad.v.ld:][:s.size])
+	for r := range min(t.cols, s.Keys-j) {
+		clear(dk[r*s.grad.k.ld:][:s.Size])
+		clear(dv[r*s.grad.v.ld:][:s.Size])
 	}
 	// The first query that sees key j.
-	first := max(0, j-(s.keys-s.queries)) / tileRows * tileRows
-	group := s.heads / s.kvHeads
+	first := max(0, j-(s.Keys-s.Queries)) / tileRows * tileRows
+	group := s.Heads / s.KVHeads
 	for h := g * group; h < (g+1)*group; h++ {
-		for i := first; i < s.queries; i += tileRows {
+		for i := first; i < s.Queries; i += tileRows {
 			s.tile(t, b, h, i, j, withQueries, true)
 		}
 	}
@@ -204,29 +204,29 @@ func (s *attentionGradient[T]) keyBlock(t *attentionTile[T], b, g, j int, withQu
 // tile adds what the queries from i on and the keys from j on contribute to
 // the gradients. dq is set, not added to, at j = 0.
 func (s *attentionGradient[T]) tile(t *attentionTile[T], b, h, i, j int, queries, keys bool) {
-	n, d, g := min(tileRows, s.queries-i), s.size, h/(s.heads/s.kvHeads)
-	ahead := s.keys - s.queries
+	n, d, g := min(tileRows, s.Queries-i), s.Size, h/(s.Heads/s.KVHeads)
+	ahead := s.Keys - s.Queries
 	w := min(t.cols, i+n+ahead-j)
 	q, k, v := s.in.q.at(b, i, h), s.in.k.at(b, j, g), s.in.v.at(b, j, g)
 	dout := s.dout.at(b, i, h)
-	product(false, true, n, w, d, q, s.in.q.ld, k, s.in.k.ld, t.p, t.cols, false)
-	product(false, true, n, w, d, dout, s.dout.ld, v, s.in.v.ld, t.dp, t.cols, false)
-	at := (b*s.heads+h)*s.queries + i
+	Product(false, true, n, w, d, q, s.in.q.ld, k, s.in.k.ld, t.p, t.cols, false)
+	Product(false, true, n, w, d, dout, s.dout.ld, v, s.in.v.ld, t.dp, t.cols, false)
+	at := (b*s.Heads+h)*s.Queries + i
 	for r := range n {
 		p, dp := t.p[r*t.cols:][:w], t.dp[r*t.cols:][:w]
 		seen := max(0, min(w, i+r+ahead+1-j))
-		expSum(p[:seen], s.scale, float64(s.lse[at+r]))
+		ExpSum(p[:seen], s.Scale, float64(s.lse[at+r]))
 		clear(p[seen:])
-		delta, scale := s.delta[at+r], T(s.scale)
+		delta, scale := s.delta[at+r], T(s.Scale)
 		for x, y := range p {
 			dp[x] = y * (dp[x] - delta) * scale
 		}
 	}
 	if keys {
-		product(true, false, w, d, n, t.p, t.cols, dout, s.dout.ld, s.grad.v.at(b, j, g), s.grad.v.ld, true)
-		product(true, false, w, d, n, t.dp, t.cols, q, s.in.q.ld, s.grad.k.at(b, j, g), s.grad.k.ld, true)
+		Product(true, false, w, d, n, t.p, t.cols, dout, s.dout.ld, s.grad.v.at(b, j, g), s.grad.v.ld, true)
+		Product(true, false, w, d, n, t.dp, t.cols, q, s.in.q.ld, s.grad.k.at(b, j, g), s.grad.k.ld, true)
 	}
 	if queries {
-		product(false, false, n, d, w, t.dp, t.cols, k, s.in.k.ld, s.grad.q.at(b, i, h), s.grad.q.ld, j > 0)
+		Product(false, false, n, d, w, t.dp, t.cols, k, s.in.k.ld, s.grad.q.at(b, i, h), s.grad.q.ld, j > 0)
 	}
 }

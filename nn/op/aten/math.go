@@ -1,4 +1,4 @@
-package op
+package aten
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // causalBias is the matrix that PyTorch adds to the scores: 0 where a query
@@ -23,8 +25,8 @@ func causalBias(like *gorgonia.Node, dt device.DType, t, serial int) (*gorgonia.
 	zero := m.temporary(4)
 	infinity := m.temporary(4)
 	m.result(0).drop(infinity, zero, lower)
-	return Apply(Description{Kernel: "aten.tril", Out: s, Ints: []int64{int64(t), int64(serial)}, Memory: m.steps,
-		Host: host(dt, fillCausal[float32], fillCausal[float64])}, nil, nil, like)
+	return op.Apply(op.Description{Kernel: "aten.tril", Out: s, Ints: []int64{int64(t), int64(serial)}, Memory: m.steps,
+		Host: host.For(dt, fillCausal[float32], fillCausal[float64])}, nil, nil, like)
 }
 
 func fillCausal[T device.Float](c *device.Call) error {
@@ -48,13 +50,13 @@ type MathAttention struct {
 // Held is a value that is referred to until another has been computed.
 type Held struct{ Value, Until *gorgonia.Node }
 
-// EagerMathAttention is Attention by plain operations
+// MathAttentionOf is op.Attention by plain operations
 // (_scaled_dot_product_attention_math). q is (B, T, H·D), k and v are
 // (B, T, Hkv·D). Scores are scaled by √scale on either side. dropout is the
 // probability for the weights. Every operation has a kernel of its own; Ints: B,
 // T, H, Hkv, D.
-func EagerMathAttention(q, k, v *gorgonia.Node, heads, kvHeads int, dropout float64, serial func() int) (MathAttention, error) {
-	s, err := SpecOf(q)
+func MathAttentionOf(q, k, v *gorgonia.Node, heads, kvHeads int, dropout float64, serial func() int) (MathAttention, error) {
+	s, err := op.SpecOf(q)
 	if err != nil {
 		return MathAttention{}, err
 	}
@@ -75,10 +77,10 @@ func EagerMathAttention(q, k, v *gorgonia.Node, heads, kvHeads int, dropout floa
 	return a.attend(&c, qs, ks, vr, bias, dropout, serial, kr)
 }
 
-// EagerMathAttentionPacked is EagerMathAttention on packed queries, keys and
+// MathAttentionPacked is MathAttentionOf on packed queries, keys and
 // values (B, T, 3·H·D).
-func EagerMathAttentionPacked(qkv *gorgonia.Node, heads int, dropout float64, serial func() int) (MathAttention, error) {
-	s, _, cols, err := lastDimension("attention", qkv)
+func MathAttentionPacked(qkv *gorgonia.Node, heads int, dropout float64, serial func() int) (MathAttention, error) {
+	s, _, cols, err := op.LastDimension("attention", qkv)
 	if err != nil {
 		return MathAttention{}, err
 	}
@@ -109,7 +111,7 @@ func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout 
 	}
 	scores := c.do(func() (*gorgonia.Node, error) { return a.scores(qc, kc, bias) })
 	p := c.do(func() (*gorgonia.Node, error) { return a.softmax(scores) })
-	p = c.do(func() (*gorgonia.Node, error) { return EagerDropout(p, dropout, serial()) })
+	p = c.do(func() (*gorgonia.Node, error) { return Dropout(p, dropout, serial()) })
 	if a.heads == a.kvHeads {
 		vc = c.do(func() (*gorgonia.Node, error) { return a.values(v) })
 	}
@@ -137,20 +139,20 @@ func (c *steps) do(f func() (*gorgonia.Node, error)) *gorgonia.Node {
 	return n
 }
 
-// splitPacked names packed queries, keys and values as what EagerMathAttention
+// splitPacked names packed queries, keys and values as what MathAttentionOf
 // takes, a view of the first third of it, of which parts are further views. The
 // gradient is joined of those of the three parts (Description.Part).
 //
 // Kernel (Ints: rows, H·D): aten.cat dq, dk, dv → dqkv.
 func (a mathAttention) splitPacked(qkv *gorgonia.Node) (*gorgonia.Node, error) {
-	whole := specOf(qkv)
+	whole := op.OperandSpec(qkv)
 	gradient := func(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-		d, err := Apply(Description{Kernel: "aten.cat", Out: whole, Uses: []Use{{grad, 0}, {grad, 1}},
+		d, err := op.Apply(op.Description{Kernel: "aten.cat", Out: whole, Uses: []op.Use{{Node: grad, Extra: 0}, {Node: grad, Extra: 1}},
 			Ints: []int64{int64(a.batch * a.tokens), int64(a.heads * a.size)},
-			Host: host(a.dt, joinColumns[float32], joinColumns[float64])}, nil, nil, grad)
+			Host: host.For(a.dt, joinColumns[float32], joinColumns[float64])}, nil, nil, grad)
 		return gorgonia.Nodes{d}, err
 	}
-	return Apply(Description{Kernel: "aten.split", Out: a.together(), View: &View{Extra: -1}}, []bool{true}, gradient, qkv)
+	return op.Apply(op.Description{Kernel: "aten.split", Out: a.together(), View: &op.View{Extra: -1}}, []bool{true}, gradient, qkv)
 }
 
 // passedOn is the number of a part of packed queries, keys and values
@@ -170,15 +172,15 @@ func (a mathAttention) part(split *gorgonia.Node, which int) (*gorgonia.Node, er
 		if a.passedOn(which) > 0 {
 			return gorgonia.Nodes{dy}, nil
 		}
-		dx, err := Apply(Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(int64(which)), Part: which + 1,
-			Host: host(a.dt, takeTogether[float32](which == 2), takeTogether[float64](which == 2))}, nil, nil, dy)
+		dx, err := op.Apply(op.Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(int64(which)), Part: which + 1,
+			Host: host.For(a.dt, takeTogether[float32](which == 2), takeTogether[float64](which == 2))}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.view", Out: a.together(), Ints: []int64{int64(which)}, View: &View{Extra: -1}}, []bool{true}, gradient, split)
+	return op.Apply(op.Description{Kernel: "aten.view", Out: a.together(), Ints: []int64{int64(which)}, View: &op.View{Extra: -1}}, []bool{true}, gradient, split)
 }
 
 // takeTogether copies what is (B, T, H·D) or, split, (B, H, T, D) to (B, T, H·D).
-func takeTogether[T device.Float](split bool) kernel {
+func takeTogether[T device.Float](split bool) host.Kernel {
 	if split {
 		return fromHeads[T]
 	}
@@ -193,12 +195,12 @@ func takeTogether[T device.Float](split bool) kernel {
 func (a mathAttention) scalePart(x, qkv *gorgonia.Node, which int) (*gorgonia.Node, error) {
 	factors := []float64{a.factor()}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which)), Floats: factors, Part: a.passedOn(which),
-			Host: host(a.dt, scaleHost[float32], scaleHost[float64])}, nil, nil, dy)
+		dx, err := op.Apply(op.Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which)), Floats: factors, Part: a.passedOn(which),
+			Host: host.For(a.dt, host.Scale[float32], host.Scale[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx, nil}, err
 	}
-	return Apply(Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which), 1), Floats: factors,
-		Host: host(a.dt, scaleColumns[float32], scaleColumns[float64])}, []bool{true, false}, gradient, x, qkv)
+	return op.Apply(op.Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which), 1), Floats: factors,
+		Host: host.For(a.dt, scaleColumns[float32], scaleColumns[float64])}, []bool{true, false}, gradient, x, qkv)
 }
 
 // scaleColumns multiplies one third of the columns of In[1].
@@ -217,28 +219,28 @@ func scaleColumns[T device.Float](c *device.Call) error {
 // values is v (B, T, H·D) as (B, H, T, D), a copy. The gradient is copied back
 // where the view of v is made.
 func (a mathAttention) values(v *gorgonia.Node) (*gorgonia.Node, error) {
-	copied := func(out device.Spec, h kernel) Description {
-		return Description{Kernel: "aten.clone", Out: out, Ints: a.ints(2), Host: h}
+	copied := func(out device.Spec, h host.Kernel) op.Description {
+		return op.Description{Kernel: "aten.clone", Out: out, Ints: a.ints(2), Host: h}
 	}
 	if a.packed == nil {
 		gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-			dx, err := Apply(copied(a.together(), host(a.dt, fromHeads[float32], fromHeads[float64])), nil, nil, dy)
+			dx, err := op.Apply(copied(a.together(), host.For(a.dt, fromHeads[float32], fromHeads[float64])), nil, nil, dy)
 			return gorgonia.Nodes{dx}, err
 		}
-		d := copied(a.split(), host(a.dt, toHeads[float32], toHeads[float64]))
+		d := copied(a.split(), host.For(a.dt, toHeads[float32], toHeads[float64]))
 		if a.merges() {
-			d.Kernel, d.View = "aten.view", &View{Extra: -1}
+			d.Kernel, d.View = "aten.view", &op.View{Extra: -1}
 		}
-		return Apply(d, []bool{true}, gradient, v)
+		return op.Apply(d, []bool{true}, gradient, v)
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy, nil}, nil
 	}
-	d := copied(a.split(), host(a.dt, columnsToHeads[float32], columnsToHeads[float64]))
+	d := copied(a.split(), host.For(a.dt, columnsToHeads[float32], columnsToHeads[float64]))
 	if a.merges() {
-		d.Kernel, d.View = "aten.view", &View{Operand: 1, Extra: -1}
+		d.Kernel, d.View = "aten.view", &op.View{Operand: 1, Extra: -1}
 	}
-	return Apply(d, []bool{true, false}, gradient, v, a.packed)
+	return op.Apply(d, []bool{true, false}, gradient, v, a.packed)
 }
 
 // columnsToHeads is toHeads on the last third of the columns of In[1].

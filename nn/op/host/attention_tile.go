@@ -1,4 +1,4 @@
-package op
+package host
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/simd"
 )
 
@@ -77,26 +78,26 @@ func (m *headsOf[T]) at(b, t, h int) []T {
 type triple[T device.Float] struct{ q, k, v headsOf[T] }
 
 // tripleOf views three tensors, or one that holds all three side by side.
-func tripleOf[T device.Float](a *attention, t []device.Tensor) triple[T] {
-	wq, wk := a.heads*a.size, a.kvHeads*a.size
+func tripleOf[T device.Float](a *kernel.Attention, t []device.Tensor) triple[T] {
+	wq, wk := a.Heads*a.Size, a.KVHeads*a.Size
 	if len(t) == 1 {
 		x, ld := device.Floats[T](t[0]), wq+2*wk
 		return triple[T]{
-			headsOf[T]{x, ld, a.queries, a.size},
-			headsOf[T]{x[wq:], ld, a.keys, a.size},
-			headsOf[T]{x[wq+wk:], ld, a.keys, a.size},
+			headsOf[T]{x, ld, a.Queries, a.Size},
+			headsOf[T]{x[wq:], ld, a.Keys, a.Size},
+			headsOf[T]{x[wq+wk:], ld, a.Keys, a.Size},
 		}
 	}
 	return triple[T]{
-		headsOf[T]{device.Floats[T](t[0]), wq, a.queries, a.size},
-		headsOf[T]{device.Floats[T](t[1]), wk, a.keys, a.size},
-		headsOf[T]{device.Floats[T](t[2]), wk, a.keys, a.size},
+		headsOf[T]{device.Floats[T](t[0]), wq, a.Queries, a.Size},
+		headsOf[T]{device.Floats[T](t[1]), wk, a.Keys, a.Size},
+		headsOf[T]{device.Floats[T](t[2]), wk, a.Keys, a.Size},
 	}
 }
 
-// expSum replaces each x by exp(scale·x − shift) and returns the sum. Elements
+// ExpSum replaces each x by exp(scale·x − shift) and returns the sum. Elements
 // are added in an order that depends on their number alone.
-func expSum[T device.Float](x []T, scale, shift float64) float64 {
+func ExpSum[T device.Float](x []T, scale, shift float64) float64 {
 	if x, ok := any(x).([]float32); ok {
 		return simd.ExpSum(x, float32(scale), float32(shift))
 	}
@@ -109,8 +110,8 @@ func expSum[T device.Float](x []T, scale, shift float64) float64 {
 	return sum
 }
 
-// largest is the maximum of x, −∞ for none. NaN is passed over.
-func largest[T device.Float](x []T) T {
+// Largest is the maximum of x, −∞ for none. NaN is passed over.
+func Largest[T device.Float](x []T) T {
 	low := T(math.Inf(-1))
 	a, b, c, d := low, low, low, low // four, because each waits for the one before it
 	for ; len(x) >= 4; x = x[4:] {

@@ -1,4 +1,4 @@
-package op
+package aten
 
 import (
 	"fmt"
@@ -7,15 +7,17 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
-// EagerRotaryTable is RotaryTableSingle, or with float64 RotaryTable, for the positions (1, T) as the models of
+// RotaryTable is op.RotaryTableSingle, or with float64 op.RotaryTable, for the positions (1, T) as the models of
 // transformers make it in every forward pass, from a buffer of size/2
 // frequencies: angles by a matrix product, doubled, their cosines and sines,
 // each scaled, and with another element type than float32 converted.
 //
 // Kernel (Ints: T, D, 0, single; Floats: theta): aten.rotary positions → cos, sin.
-func EagerRotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta float64) (cos, sin *gorgonia.Node, err error) {
+func RotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta float64) (cos, sin *gorgonia.Node, err error) {
 	ps := positions.Shape()
 	if len(ps) != 2 || ps[0] != 1 || size < 2 || size%2 != 0 || !(theta > 0) {
 		return nil, nil, fmt.Errorf("rotary table: positions %v, head size %d and theta %g: expected (1, T), an even size and a positive theta", ps, size, theta)
@@ -44,7 +46,7 @@ func EagerRotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta
 		m.result(0).result(1)
 	}
 	m.drop(kept...)
-	cos, err = Apply(Description{
+	cos, err = op.Apply(op.Description{
 		Kernel: "aten.rotary",
 		Out:    s,
 		Extras: []device.Spec{s},
@@ -53,12 +55,12 @@ func EagerRotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta
 		Memory: m.steps,
 
 		MatrixProduct: true,
-		Host:          host(dt, rotaryTable[float32], rotaryTable[float64]),
+		Host:          host.For(dt, host.RotaryTable[float32], host.RotaryTable[float64]),
 	}, nil, nil, positions)
 	if err != nil {
 		return nil, nil, err
 	}
-	sin, err = Pick(cos, 0)
+	sin, err = op.Pick(cos, 0)
 	return cos, sin, err
 }
 
@@ -80,7 +82,7 @@ func PackedSequences(positions *gorgonia.Node, rows int) (*gorgonia.Node, error)
 	m.drop(converted, jumps)
 	last := m.temporary(b)
 	m.result(0).drop(last, first, steps, sums)
-	return Apply(Description{
+	return op.Apply(op.Description{
 		Kernel: "aten.packed",
 		Out:    device.Spec{DType: device.Uint8, Shape: []int{1}},
 		Ints:   []int64{b},
@@ -92,11 +94,11 @@ func PackedSequences(positions *gorgonia.Node, rows int) (*gorgonia.Node, error)
 	}, nil, nil, positions)
 }
 
-// EagerHeads names x (B, T, H·D) as heads: a view in another order of
+// Heads names x (B, T, H·D) as heads: a view in another order of
 // dimensions. copies says that the gradient comes in the order of the heads and
 // is copied back; else it is passed on.
-func EagerHeads(x *gorgonia.Node, copies bool) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+func Heads(x *gorgonia.Node, copies bool) (*gorgonia.Node, error) {
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
@@ -104,24 +106,24 @@ func EagerHeads(x *gorgonia.Node, copies bool) (*gorgonia.Node, error) {
 		if !copies {
 			return gorgonia.Nodes{dy}, nil
 		}
-		d := CopyDescription(s)
+		d := op.CopyDescription(s)
 		d.Kernel, d.In = "aten.clone", nil
-		dx, err := Apply(d, nil, nil, dy)
+		dx, err := op.Apply(d, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.view", Out: s, View: &View{Extra: -1}}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.view", Out: s, View: &op.View{Extra: -1}}, []bool{true}, gradient, x)
 }
 
-// EagerRope is Rope by plain operations, x·cos + rotate_half(x)·sin. Kernels
+// Rope is op.Rope by plain operations, x·cos + rotate_half(x)·sin. Kernels
 // (Ints: B, T, H, H, D): aten.mul, aten.neg, aten.cat, aten.add and, for the
 // gradients, aten.slice_backward. With a table of a wider type than x the
 // products are in that type.
-func EagerRope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
-	cs := specOf(cos)
+	cs := op.OperandSpec(cos)
 	if len(s.Shape) != 3 || heads < 1 || s.Shape[2] != heads*cs.Shape[1] || s.Shape[1] != cs.Shape[0] {
 		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v", s, heads, cs)
 	}
@@ -153,12 +155,12 @@ func EagerRope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy, dy}, nil
 	}
-	d := AddDescription(device.Spec{DType: r.wide, Shape: s.Shape})
+	d := op.AddDescription(device.Spec{DType: r.wide, Shape: s.Shape})
 	d.Kernel, d.In, d.InPlace = "aten.add", nil, nil
-	return Apply(d, []bool{true, true}, gradient, a, b)
+	return op.Apply(d, []bool{true, true}, gradient, a, b)
 }
 
-// ropeParts builds the operations of EagerRope.
+// ropeParts builds the operations of Rope.
 type ropeParts struct {
 	s    device.Spec
 	wide device.DType // of the products
@@ -168,19 +170,19 @@ type ropeParts struct {
 // times is x·table. which tells the two products of a rotation apart.
 func (r ropeParts) times(x, table *gorgonia.Node, which int64) (*gorgonia.Node, error) {
 	out := device.Spec{DType: r.wide, Shape: r.s.Shape}
-	h := host(r.wide, timesTable[float32], timesTable[float64])
+	h := host.For(r.wide, timesTable[float32], timesTable[float64])
 	if r.wide != r.s.DType {
 		h = unsupported
 	}
-	d := Description{Kernel: "aten.mul", Out: out, Ints: append(slices.Clone(r.ints), which), Host: h}
+	d := op.Description{Kernel: "aten.mul", Out: out, Ints: append(slices.Clone(r.ints), which), Host: h}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(d, nil, nil, dy, in[1])
+		dx, err := op.Apply(d, nil, nil, dy, in[1])
 		if err == nil {
 			dx, err = convert("aten.to", dx, r.s.DType)
 		}
 		return gorgonia.Nodes{dx, nil}, err
 	}
-	return Apply(d, []bool{true, false}, gradient, x, table)
+	return op.Apply(d, []bool{true, false}, gradient, x, table)
 }
 
 func timesTable[T device.Float](c *device.Call) error {
@@ -198,11 +200,11 @@ func timesTable[T device.Float](c *device.Call) error {
 // The gradient is zero in the other half.
 func (r ropeParts) half(x *gorgonia.Node, which int64) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(Description{Kernel: "aten.slice_backward", Out: r.s, Ints: append(slices.Clone(r.ints), which),
-			Host: host(r.s.DType, sliceBackward[float32], sliceBackward[float64])}, nil, nil, dy)
+		dx, err := op.Apply(op.Description{Kernel: "aten.slice_backward", Out: r.s, Ints: append(slices.Clone(r.ints), which),
+			Host: host.For(r.s.DType, sliceBackward[float32], sliceBackward[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.slice", Out: r.s, Ints: []int64{which}, View: &View{Extra: -1}}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.slice", Out: r.s, Ints: []int64{which}, View: &op.View{Extra: -1}}, []bool{true}, gradient, x)
 }
 
 // sliceBackward puts the gradient of a half in its place. The negated half's
@@ -227,15 +229,15 @@ func sliceBackward[T device.Float](c *device.Call) error {
 func (r ropeParts) negate(second *gorgonia.Node) (*gorgonia.Node, error) {
 	out := device.Spec{DType: r.s.DType, Shape: slices.Clone(r.s.Shape)}
 	out.Shape[2] /= 2
-	negated := func(which int64) Description {
-		return Description{Kernel: "aten.neg", Out: out, Ints: append(slices.Clone(r.ints), which),
-			Host: host(r.s.DType, negateHalf[float32], negateHalf[float64])}
+	negated := func(which int64) op.Description {
+		return op.Description{Kernel: "aten.neg", Out: out, Ints: append(slices.Clone(r.ints), which),
+			Host: host.For(r.s.DType, negateHalf[float32], negateHalf[float64])}
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(negated(0), nil, nil, dy)
+		dx, err := op.Apply(negated(0), nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(negated(1), []bool{true}, gradient, second)
+	return op.Apply(negated(1), []bool{true}, gradient, second)
 }
 
 func negateHalf[T device.Float](c *device.Call) error {
@@ -256,8 +258,8 @@ func (r ropeParts) join(negative, first *gorgonia.Node) (*gorgonia.Node, error) 
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy, dy}, nil
 	}
-	return Apply(Description{Kernel: "aten.cat", Out: r.s, Ints: r.ints,
-		Host: host(r.s.DType, joinHalves[float32], joinHalves[float64])}, []bool{true, true}, gradient, negative, first)
+	return op.Apply(op.Description{Kernel: "aten.cat", Out: r.s, Ints: r.ints,
+		Host: host.For(r.s.DType, joinHalves[float32], joinHalves[float64])}, []bool{true, true}, gradient, negative, first)
 }
 
 func joinHalves[T device.Float](c *device.Call) error {

@@ -1,4 +1,4 @@
-package op
+package aten
 
 import (
 	"fmt"
@@ -7,26 +7,22 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
-// The eager operations are those that PyTorch runs, one after the other, for
-// the layers that the fused ones compute in one pass: kernels named aten.* with
-// the results, the saved operands and the temporaries of the operation of that
-// name in PyTorch's library ATen. The operations of one node of PyTorch's
-// autograd are those with one ForwardOf.
-
-// EagerAdd is a + b in the wider of their element types: the residual
+// Add is a + b in the wider of their element types: the residual
 // connection of the eager composition. An operand of a narrower type gets its
 // gradient converted, as PyTorch's engine does.
-func EagerAdd(a, b *gorgonia.Node) (*gorgonia.Node, error) {
+func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 	if a.Dtype() == b.Dtype() {
-		return Add(a, b)
+		return op.Add(a, b)
 	}
-	sa, err := SpecOf(a)
+	sa, err := op.SpecOf(a)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := SpecOf(b)
+	sb, err := op.SpecOf(b)
 	if err != nil {
 		return nil, err
 	}
@@ -38,13 +34,13 @@ func EagerAdd(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 		grads := make(gorgonia.Nodes, 2)
 		for i, n := range in {
 			var err error
-			if grads[i], err = convert("aten.to", grad, specOf(n).DType); err != nil {
+			if grads[i], err = convert("aten.to", grad, op.OperandSpec(n).DType); err != nil {
 				return nil, err
 			}
 		}
 		return grads, nil
 	}
-	return Apply(Description{Kernel: "aten.add", Out: out, Host: unsupported}, []bool{true, true}, gradient, a, b)
+	return op.Apply(op.Description{Kernel: "aten.add", Out: out, Host: unsupported}, []bool{true, true}, gradient, a, b)
 }
 
 // wider is the element type of an operation on two.
@@ -64,12 +60,12 @@ func unsupported(*device.Call) error {
 // convert is x in another element type, without a gradient; x itself when it
 // has it already.
 func convert(kernel string, x *gorgonia.Node, to device.DType) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil || s.DType == to {
 		return x, err
 	}
 	s.DType = to
-	return Apply(Description{Kernel: kernel, Out: s, Validates: true, Host: unsupported}, nil, nil, x)
+	return op.Apply(op.Description{Kernel: kernel, Out: s, Validates: true, Host: unsupported}, nil, nil, x)
 }
 
 // Cast is x in another element type; its gradient goes back to x's.
@@ -78,7 +74,7 @@ func convert(kernel string, x *gorgonia.Node, to device.DType) (*gorgonia.Node, 
 //
 // Kernel: aten.to x → y.
 func Cast(x *gorgonia.Node, to device.DType, serial int) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil || s.DType == to {
 		return x, err
 	}
@@ -87,20 +83,20 @@ func Cast(x *gorgonia.Node, to device.DType, serial int) (*gorgonia.Node, error)
 		dx, err := applyTo("aten.to", s, unsupported, grad)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.to", Out: out, Ints: []int64{int64(serial)}, Host: unsupported}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.to", Out: out, Ints: []int64{int64(serial)}, Host: unsupported}, []bool{true}, gradient, x)
 }
 
-// EagerPositions is 0, 1, …, T−1 as int64 (1, T) for token ids (B, T), whose
+// Positions is 0, 1, …, T−1 as int64 (1, T) for token ids (B, T), whose
 // values are not read; shifted says that a number of earlier tokens (0) is
 // added to it, as the models of transformers do, in a second tensor.
 //
 // Kernel: aten.arange ids → (1, T).
-func EagerPositions(ids *gorgonia.Node, shifted bool) (*gorgonia.Node, error) {
+func Positions(ids *gorgonia.Node, shifted bool) (*gorgonia.Node, error) {
 	s := ids.Shape()
 	if len(s) != 2 {
 		return nil, fmt.Errorf("positions: ids %v, expected (batch, tokens)", s)
 	}
-	d := Description{
+	d := op.Description{
 		Kernel: "aten.arange",
 		Out:    device.Spec{DType: device.Int64, Shape: []int{1, s[1]}},
 		Host: func(c *device.Call) error {
@@ -115,43 +111,43 @@ func EagerPositions(ids *gorgonia.Node, shifted bool) (*gorgonia.Node, error) {
 		t := m.temporary(d.Out.Bytes())
 		d.Memory = m.result(0).drop(t).steps
 	}
-	return Apply(d, nil, nil, ids)
+	return op.Apply(d, nil, nil, ids)
 }
 
-// EagerEmbedding is the rows of w (V, C) that ids, int64 of any shape, name.
+// Embedding is the rows of w (V, C) that ids, int64 of any shape, name.
 //
 // Kernels (Ints: tokens, V, C):
 //
 //	aten.embedding                 ids, w   → y
 //	aten.embedding_dense_backward  ids, dy  → dw
-func EagerEmbedding(ids, w *gorgonia.Node) (*gorgonia.Node, error) {
-	is, err := SpecOf(ids)
+func Embedding(ids, w *gorgonia.Node) (*gorgonia.Node, error) {
+	is, err := op.SpecOf(ids)
 	if err != nil {
 		return nil, fmt.Errorf("embedding: tokens: %w", err)
 	}
-	ws, err := SpecOf(w)
+	ws, err := op.SpecOf(w)
 	if err != nil {
 		return nil, fmt.Errorf("embedding: weight: %w", err)
 	}
 	if is.DType != device.Int64 || len(ws.Shape) != 2 || ws.Elements() == 0 {
 		return nil, fmt.Errorf("embedding: tokens %v and weight %v: expected int64 and (vocabulary, width)", is, ws)
 	}
-	d := Description{
+	d := op.Description{
 		Kernel: "aten.embedding",
 		Out:    device.Spec{DType: ws.DType, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
 		Ints:   []int64{is.Elements(), int64(ws.Shape[0]), int64(ws.Shape[1])},
-		Host:   host(ws.DType, embedding64[float32], embedding64[float64]),
+		Host:   host.For(ws.DType, embedding64[float32], embedding64[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
 		g.Kernel = "aten.embedding_dense_backward"
 		g.Out = ws
 		g.Memory = embeddingMemory(is.Elements(), int64(ws.Shape[0]), int64(ws.Shape[1]))
-		g.Host = host(ws.DType, embedding64Gradient[float32], embedding64Gradient[float64])
-		dw, err := Apply(g, nil, nil, in[0], dy)
+		g.Host = host.For(ws.DType, embedding64Gradient[float32], embedding64Gradient[float64])
+		dw, err := op.Apply(g, nil, nil, in[0], dy)
 		return gorgonia.Nodes{nil, dw}, err
 	}
-	return Apply(d, []bool{false, true}, gradient, ids, w)
+	return op.Apply(d, []bool{false, true}, gradient, ids, w)
 }
 
 func embedding64[T device.Float](c *device.Call) error {
@@ -159,7 +155,7 @@ func embedding64[T device.Float](c *device.Call) error {
 	w, y := device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	for n, id := range c.In[0].Int64s() {
 		if id < 0 || id >= vocabulary {
-			return fmt.Errorf("token %d at position %v is not in the vocabulary of %d", id, position(n, c.In[0].Shape), vocabulary)
+			return fmt.Errorf("token %d at position %v is not in the vocabulary of %d", id, host.Position(n, c.In[0].Shape), vocabulary)
 		}
 		copy(y[n*cols:(n+1)*cols], w[int(id)*cols:])
 	}
@@ -179,46 +175,46 @@ func embedding64Gradient[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// EagerLayerNorm is LayerNorm as PyTorch's native_layer_norm has it: the
+// LayerNorm is op.LayerNorm as PyTorch's native_layer_norm has it: the
 // gradients of x, w and b come in this order.
-func EagerLayerNorm(x, w, b *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("layernorm", x)
+func LayerNorm(x, w, b *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
+	s, rows, cols, err := op.LastDimension("layernorm", x)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNorm("layernorm", w, specOf(w).DType, cols, eps); err != nil {
+	if err := op.CheckNorm("layernorm", w, op.OperandSpec(w).DType, cols, eps); err != nil {
 		return nil, err
 	}
 	stat := device.Spec{DType: statistics(s.DType), Shape: []int{rows}}
-	d := Description{
+	d := op.Description{
 		Kernel: "aten.native_layer_norm",
 		Out:    s,
 		Extras: []device.Spec{stat, stat},
 		Ints:   []int64{int64(rows), int64(cols)},
 		Floats: []float64{eps},
-		Host:   host(s.DType, layerNormForward[float32], layerNormForward[float64]),
+		Host:   host.For(s.DType, host.LayerNormForward[float32], host.LayerNormForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		var dx, dw, db *gorgonia.Node
-		g := Description{Ints: d.Ints, Floats: d.Floats, Uses: []Use{{y, 0}, {y, 1}}}
+		g := op.Description{Ints: d.Ints, Floats: d.Floats, Uses: []op.Use{{Node: y, Extra: 0}, {Node: y, Extra: 1}}}
 		g.Kernel, g.Out = "aten.native_layer_norm_backward", s
-		g.Host = host(s.DType, layerNormGradInput[float32], layerNormGradInput[float64])
-		dx, err := Apply(g, nil, nil, dy, in[0], in[1])
+		g.Host = host.For(s.DType, host.LayerNormGradInput[float32], host.LayerNormGradInput[float64])
+		dx, err := op.Apply(g, nil, nil, dy, in[0], in[1])
 		if err != nil {
 			return nil, err
 		}
-		g.Kernel, g.Out = "aten.native_layer_norm_backward.weight", specOf(in[1])
-		g.Host = host(s.DType, layerNormGradWeight[float32], layerNormGradWeight[float64])
-		if dw, err = Apply(g, nil, nil, dy, in[0]); err != nil {
+		g.Kernel, g.Out = "aten.native_layer_norm_backward.weight", op.OperandSpec(in[1])
+		g.Host = host.For(s.DType, host.LayerNormGradWeight[float32], host.LayerNormGradWeight[float64])
+		if dw, err = op.Apply(g, nil, nil, dy, in[0]); err != nil {
 			return nil, err
 		}
 		g.Uses = nil
-		g.Kernel, g.Out = "aten.native_layer_norm_backward.bias", specOf(in[2])
-		g.Host = host(s.DType, normGradBias[float32], normGradBias[float64])
-		db, err = Apply(g, nil, nil, dy)
+		g.Kernel, g.Out = "aten.native_layer_norm_backward.bias", op.OperandSpec(in[2])
+		g.Host = host.For(s.DType, host.NormGradBias[float32], host.NormGradBias[float64])
+		db, err = op.Apply(g, nil, nil, dy)
 		return gorgonia.Nodes{dx, dw, db}, err
 	}
-	return Apply(d, []bool{true, true, true}, gradient, x, w, b)
+	return op.Apply(d, []bool{true, true, true}, gradient, x, w, b)
 }
 
 // statistics is the element type in which PyTorch keeps statistics and sums of
@@ -230,15 +226,15 @@ func statistics(d device.DType) device.DType {
 	return d
 }
 
-// EagerDropout is PyTorch's native_dropout: y and a mask of bytes, which the
+// Dropout is PyTorch's native_dropout: y and a mask of bytes, which the
 // gradient reads. serial is as for Dropout.
 //
 // Kernels (Ints: serial, seed, pass; Floats: p):
 //
 //	aten.native_dropout           x        → y, mask
 //	aten.native_dropout_backward  dy, mask → dx
-func EagerDropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+func Dropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, error) {
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +244,7 @@ func EagerDropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, erro
 	if !(p > 0 && p < 1) {
 		return nil, fmt.Errorf("dropout: probability %g is not in [0, 1)", p)
 	}
-	d := Description{
+	d := op.Description{
 		Kernel: "aten.native_dropout",
 		Out:    s,
 		Extras: []device.Spec{{DType: device.Uint8, Shape: s.Shape}},
@@ -256,23 +252,23 @@ func EagerDropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, erro
 		Ints:   []int64{int64(serial), 0, 0},
 		Floats: []float64{p},
 		Random: true,
-		Host:   host(s.DType, eagerDropout[float32], eagerDropout[float64]),
+		Host:   host.For(s.DType, eagerDropout[float32], eagerDropout[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(Description{
+		dx, err := op.Apply(op.Description{
 			Kernel: "aten.native_dropout_backward",
 			Out:    s,
-			Uses:   []Use{{y, 0}},
+			Uses:   []op.Use{{Node: y, Extra: 0}},
 			Floats: d.Floats,
-			Host:   host(s.DType, eagerDropoutGradient[float32], eagerDropoutGradient[float64]),
+			Host:   host.For(s.DType, eagerDropoutGradient[float32], eagerDropoutGradient[float64]),
 		}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(d, []bool{true}, gradient, x)
+	return op.Apply(d, []bool{true}, gradient, x)
 }
 
 func eagerDropout[T device.Float](c *device.Call) error {
-	if err := dropoutHost[T](c); err != nil {
+	if err := host.Dropout[T](c); err != nil {
 		return err
 	}
 	x, y, mask := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0]), c.Out[1].RawBytes()
@@ -297,7 +293,7 @@ func eagerDropoutGradient[T device.Float](c *device.Call) error {
 // embeddingMemory is the memory of PyTorch's embedding_dense_backward: with
 // more tokens than maxUnsorted it sorts them and sums by segments
 // (ATen/native/cuda/Embedding.cu, EmbeddingBackwardKernel.cu).
-func embeddingMemory(tokens, vocabulary, width int64) []MemoryStep {
+func embeddingMemory(tokens, vocabulary, width int64) []op.MemoryStep {
 	const maxUnsorted = 3072
 	if tokens <= maxUnsorted {
 		return nil

@@ -1,4 +1,4 @@
-package op
+package aten
 
 import (
 	"fmt"
@@ -8,18 +8,20 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // applyTo applies an operation without a gradient to operands.
 func applyTo(kernel string, out device.Spec, h func(*device.Call) error, in ...*gorgonia.Node) (*gorgonia.Node, error) {
-	return Apply(Description{Kernel: kernel, Out: out, Host: h}, nil, nil, in...)
+	return op.Apply(op.Description{Kernel: kernel, Out: out, Host: h}, nil, nil, in...)
 }
 
 // each makes a kernel of a function of one element.
-func each[T device.Float](f func(x float64) float64) kernel {
+func each[T device.Float](f func(x float64) float64) host.Kernel {
 	return func(c *device.Call) error {
 		x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
-		device.Parallel(len(y), costly, func(lo, hi int) {
+		device.Parallel(len(y), host.Costly, func(lo, hi int) {
 			for i := lo; i < hi; i++ {
 				y[i] = T(f(float64(x[i])))
 			}
@@ -29,14 +31,14 @@ func each[T device.Float](f func(x float64) float64) kernel {
 }
 
 // eachOf chooses each for an element type.
-func eachOf(dt device.DType, f func(x float64) float64) kernel {
-	return host(dt, each[float32](f), each[float64](f))
+func eachOf(dt device.DType, f func(x float64) float64) host.Kernel {
+	return host.For(dt, each[float32](f), each[float64](f))
 }
 
 // products multiplies operands of one shape.
 func products[T device.Float](c *device.Call) error {
 	a, b, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(len(y), cheap, func(lo, hi int) {
+	device.Parallel(len(y), host.Cheap, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			y[i] = a[i] * b[i]
 		}
@@ -44,54 +46,56 @@ func products[T device.Float](c *device.Call) error {
 	return nil
 }
 
-func productsOf(dt device.DType) kernel { return host(dt, products[float32], products[float64]) }
+func productsOf(dt device.DType) host.Kernel {
+	return host.For(dt, products[float32], products[float64])
+}
 
 // MulScalar is x·factor; the gradient is a multiplication, too.
 //
 // Kernel (Floats: factor): aten.mul x → y.
 func MulScalar(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
-	d := Description{Kernel: "aten.mul", Out: s, Floats: []float64{factor},
-		Host: host(s.DType, scaleHost[float32], scaleHost[float64])}
+	d := op.Description{Kernel: "aten.mul", Out: s, Floats: []float64{factor},
+		Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(d, nil, nil, dy)
+		dx, err := op.Apply(d, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(d, []bool{true}, gradient, x)
+	return op.Apply(d, []bool{true}, gradient, x)
 }
 
 // DivScalar is x/divisor.
 //
 // Kernel (Floats: 1/divisor): aten.div x → y.
 func DivScalar(x *gorgonia.Node, divisor float64) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
-	d := Description{Kernel: "aten.div", Out: s, Floats: []float64{1 / divisor},
-		Host: host(s.DType, scaleHost[float32], scaleHost[float64])}
+	d := op.Description{Kernel: "aten.div", Out: s, Floats: []float64{1 / divisor},
+		Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(d, nil, nil, dy)
+		dx, err := op.Apply(d, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(d, []bool{true}, gradient, x)
+	return op.Apply(d, []bool{true}, gradient, x)
 }
 
 // AddScalar is x + term; its gradient is the incoming one.
 //
 // Kernel (Floats: term): aten.add x → y.
 func AddScalar(x *gorgonia.Node, term float64) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy}, nil
 	}
-	return Apply(Description{Kernel: "aten.add", Out: s, Floats: []float64{term},
+	return op.Apply(op.Description{Kernel: "aten.add", Out: s, Floats: []float64{term},
 		Host: eachOf(s.DType, func(x float64) float64 { return x + term })}, []bool{true}, gradient, x)
 }
 
@@ -99,33 +103,33 @@ func AddScalar(x *gorgonia.Node, term float64) (*gorgonia.Node, error) {
 //
 // Kernels (Floats: power): aten.pow x → y; aten.mul.
 func Pow(x *gorgonia.Node, power float64) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
-	pow := func(n float64) Description {
-		return Description{Kernel: "aten.pow", Out: s, Floats: []float64{n},
+	pow := func(n float64) op.Description {
+		return op.Description{Kernel: "aten.pow", Out: s, Floats: []float64{n},
 			Host: eachOf(s.DType, func(x float64) float64 { return math.Pow(x, n) })}
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		p, err := Apply(withForward(pow(power-1), y), nil, nil, in[0])
+		p, err := op.Apply(withForward(pow(power-1), y), nil, nil, in[0])
 		if err != nil {
 			return nil, err
 		}
-		m, err := Apply(Description{Kernel: "aten.mul", Out: s, Floats: []float64{power},
-			Host: host(s.DType, scaleHost[float32], scaleHost[float64])}, nil, nil, p)
+		m, err := op.Apply(op.Description{Kernel: "aten.mul", Out: s, Floats: []float64{power},
+			Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}, nil, nil, p)
 		if err != nil {
 			return nil, err
 		}
 		dx, err := applyTo("aten.mul", s, productsOf(s.DType), dy, m)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(pow(power), []bool{true}, gradient, x)
+	return op.Apply(pow(power), []bool{true}, gradient, x)
 }
 
 // withForward keeps an operation of a gradient from being taken for an equal
 // one of the forward pass.
-func withForward(d Description, forward *gorgonia.Node) Description {
+func withForward(d op.Description, forward *gorgonia.Node) op.Description {
 	d.Ints = append(slices.Clone(d.Ints), forward.ID())
 	return d
 }
@@ -134,7 +138,7 @@ func withForward(d Description, forward *gorgonia.Node) Description {
 //
 // Kernels: aten.rsqrt x → y; aten.pow, aten.mul.
 func Rsqrt(x *gorgonia.Node) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
@@ -143,15 +147,15 @@ func Rsqrt(x *gorgonia.Node) (*gorgonia.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := Apply(Description{Kernel: "aten.mul", Out: s, Floats: []float64{-0.5},
-			Host: host(s.DType, scaleHost[float32], scaleHost[float64])}, nil, nil, dy)
+		m, err := op.Apply(op.Description{Kernel: "aten.mul", Out: s, Floats: []float64{-0.5},
+			Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}, nil, nil, dy)
 		if err != nil {
 			return nil, err
 		}
 		dx, err := applyTo("aten.mul", s, productsOf(s.DType), m, p)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.rsqrt", Out: s,
+	return op.Apply(op.Description{Kernel: "aten.rsqrt", Out: s,
 		Host: eachOf(s.DType, func(x float64) float64 { return 1 / math.Sqrt(x) })}, []bool{true}, gradient, x)
 }
 
@@ -159,7 +163,7 @@ func Rsqrt(x *gorgonia.Node) (*gorgonia.Node, error) {
 //
 // Kernels (Ints: rows, C): aten.mean x (…, C) → (…, 1); aten.div dy → dx.
 func MeanLast(x *gorgonia.Node) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("mean", x)
+	s, rows, cols, err := op.LastDimension("mean", x)
 	if err != nil {
 		return nil, err
 	}
@@ -167,19 +171,19 @@ func MeanLast(x *gorgonia.Node) (*gorgonia.Node, error) {
 	out.Shape[len(out.Shape)-1] = 1
 	ints := []int64{int64(rows), int64(cols)}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(Description{Kernel: "aten.div", Out: s, Ints: ints,
-			Host: host(s.DType, meanLastGradient[float32], meanLastGradient[float64])}, nil, nil, dy)
+		dx, err := op.Apply(op.Description{Kernel: "aten.div", Out: s, Ints: ints,
+			Host: host.For(s.DType, meanLastGradient[float32], meanLastGradient[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(Description{Kernel: "aten.mean", Out: out, Ints: ints,
-		Host: host(s.DType, meanLast[float32], meanLast[float64])}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.mean", Out: out, Ints: ints,
+		Host: host.For(s.DType, meanLast[float32], meanLast[float64])}, []bool{true}, gradient, x)
 }
 
 func meanLast[T device.Float](c *device.Call) error {
 	cols := int(c.Ints[1])
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	for r := range y {
-		y[r] = T(sum(x[r*cols:(r+1)*cols]) / float64(cols))
+		y[r] = T(host.Sum(x[r*cols:(r+1)*cols]) / float64(cols))
 	}
 	return nil
 }
@@ -197,11 +201,11 @@ func meanLastGradient[T device.Float](c *device.Call) error {
 //
 // Kernel: aten.mul a, b → a·b.
 func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	sa, err := SpecOf(a)
+	sa, err := op.SpecOf(a)
 	if err != nil {
 		return nil, fmt.Errorf("mul: %w", err)
 	}
-	sb, err := SpecOf(b)
+	sb, err := op.SpecOf(b)
 	if err != nil {
 		return nil, fmt.Errorf("mul: %w", err)
 	}
@@ -218,19 +222,19 @@ func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 		var err error
 		// PyTorch makes the gradient of the second factor first.
 		for _, i := range []int{1, 0} {
-			d := Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), int64(i)}, Host: h}
-			if grads[i], err = Apply(d, nil, nil, dy, in[1-i]); err != nil {
+			d := op.Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), int64(i)}, Host: h}
+			if grads[i], err = op.Apply(d, nil, nil, dy, in[1-i]); err != nil {
 				return nil, err
 			}
 		}
 		for i, n := range in {
-			if grads[i], err = convert("aten.to", grads[i], specOf(n).DType); err != nil {
+			if grads[i], err = convert("aten.to", grads[i], op.OperandSpec(n).DType); err != nil {
 				return nil, err
 			}
 		}
 		return grads, nil
 	}
-	return Apply(Description{Kernel: "aten.mul", Out: s, Host: h}, []bool{true, true}, gradient, a, b)
+	return op.Apply(op.Description{Kernel: "aten.mul", Out: s, Host: h}, []bool{true, true}, gradient, a, b)
 }
 
 // MulRows is x·r, r having one element for each row of x: x is (…, C), r is
@@ -238,30 +242,30 @@ func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 //
 // Kernels (Ints: rows, C): aten.mul x, r → y; aten.mul, aten.sum.
 func MulRows(x, r *gorgonia.Node) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("mul", x)
+	s, rows, cols, err := op.LastDimension("mul", x)
 	if err != nil {
 		return nil, err
 	}
-	rs := specOf(r)
+	rs := op.OperandSpec(r)
 	if rs.Elements() != int64(rows) || rs.DType != s.DType {
 		return nil, fmt.Errorf("mul: %v does not go with %v", rs, s)
 	}
-	d := Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
-		Host: host(s.DType, mulRows[float32], mulRows[float64])}
+	d := op.Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
+		Host: host.For(s.DType, mulRows[float32], mulRows[float64])}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		t, err := applyTo("aten.mul", s, productsOf(s.DType), dy, in[0])
 		if err != nil {
 			return nil, err
 		}
-		dx, err := Apply(d, nil, nil, dy, in[1])
+		dx, err := op.Apply(d, nil, nil, dy, in[1])
 		if err != nil {
 			return nil, err
 		}
-		dr, err := Apply(Description{Kernel: "aten.sum", Out: rs, Ints: d.Ints, Validates: true,
-			Host: host(s.DType, sumLast[float32], sumLast[float64])}, nil, nil, t)
+		dr, err := op.Apply(op.Description{Kernel: "aten.sum", Out: rs, Ints: d.Ints, Validates: true,
+			Host: host.For(s.DType, sumLast[float32], sumLast[float64])}, nil, nil, t)
 		return gorgonia.Nodes{dx, dr}, err
 	}
-	return Apply(d, []bool{true, true}, gradient, x, r)
+	return op.Apply(d, []bool{true, true}, gradient, x, r)
 }
 
 func mulRows[T device.Float](c *device.Call) error {
@@ -277,7 +281,7 @@ func sumLast[T device.Float](c *device.Call) error {
 	cols := int(c.Ints[1])
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	for r := range y {
-		y[r] = T(sum(x[r*cols : (r+1)*cols]))
+		y[r] = T(host.Sum(x[r*cols : (r+1)*cols]))
 	}
 	return nil
 }
@@ -287,17 +291,17 @@ func sumLast[T device.Float](c *device.Call) error {
 //
 // Kernels (Ints: rows, C): aten.mul x, w → y; aten.mul, aten.sum.
 func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("mul", x)
+	s, rows, cols, err := op.LastDimension("mul", x)
 	if err != nil {
 		return nil, err
 	}
-	if err := vector("mul", "weight", w, s.DType, cols); err != nil {
+	if err := op.CheckVector("mul", "weight", w, s.DType, cols); err != nil {
 		return nil, err
 	}
-	d := Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
-		Host: host(s.DType, mulColumns[float32], mulColumns[float64])}
+	d := op.Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
+		Host: host.For(s.DType, mulColumns[float32], mulColumns[float64])}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := Apply(d, nil, nil, dy, in[0])
+		dx, err := op.Apply(d, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
 		}
@@ -308,7 +312,7 @@ func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
 		dw, err := columnSum(t, in[0], int64(rows), int64(cols))
 		return gorgonia.Nodes{dw, dx}, err
 	}
-	return Apply(Description{Kernel: d.Kernel, Out: s, Ints: d.Ints, Host: host(s.DType, mulColumnsFirst[float32], mulColumnsFirst[float64])},
+	return op.Apply(op.Description{Kernel: d.Kernel, Out: s, Ints: d.Ints, Host: host.For(s.DType, mulColumnsFirst[float32], mulColumnsFirst[float64])},
 		[]bool{true, true}, gradient, w, x)
 }
 

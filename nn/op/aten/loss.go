@@ -1,4 +1,4 @@
-package op
+package aten
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // LogSoftmax is x − log Σ exp x over the last dimension.
@@ -16,33 +18,33 @@ import (
 //	aten._log_softmax                x      → y
 //	aten._log_softmax_backward_data  dy, y  → dx = dy − exp(y)·Σ dy
 func LogSoftmax(x *gorgonia.Node) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("log_softmax", x)
+	s, rows, cols, err := op.LastDimension("log_softmax", x)
 	if err != nil {
 		return nil, err
 	}
-	d := Description{
+	d := op.Description{
 		Kernel: "aten._log_softmax",
 		Out:    s,
 		Ints:   []int64{int64(rows), int64(cols)},
-		Host:   host(s.DType, logSoftmax[float32], logSoftmax[float64]),
+		Host:   host.For(s.DType, logSoftmax[float32], logSoftmax[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
 		g.Kernel = "aten._log_softmax_backward_data"
-		g.Host = host(s.DType, logSoftmaxGradient[float32], logSoftmaxGradient[float64])
-		dx, err := Apply(g, nil, nil, dy, y)
+		g.Host = host.For(s.DType, logSoftmaxGradient[float32], logSoftmaxGradient[float64])
+		dx, err := op.Apply(g, nil, nil, dy, y)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(d, []bool{true}, gradient, x)
+	return op.Apply(d, []bool{true}, gradient, x)
 }
 
 func logSoftmax[T device.Float](c *device.Call) error {
 	rows, cols := int(c.Ints[0]), int(c.Ints[1])
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
-	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			x, y := x[r*cols:(r+1)*cols], y[r*cols:(r+1)*cols]
-			lse := logSumExp(x)
+			lse := host.LogSumExp(x)
 			for i, v := range x {
 				y[i] = T(float64(v) - lse)
 			}
@@ -54,10 +56,10 @@ func logSoftmax[T device.Float](c *device.Call) error {
 func logSoftmaxGradient[T device.Float](c *device.Call) error {
 	rows, cols := int(c.Ints[0]), int(c.Ints[1])
 	dy, y, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(rows, rowGrain(cols), func(lo, hi int) {
+	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			dy, y, dx := dy[r*cols:(r+1)*cols], y[r*cols:(r+1)*cols], dx[r*cols:(r+1)*cols]
-			total := sum(dy)
+			total := host.Sum(dy)
 			for i, g := range dy {
 				dx[i] = T(float64(g) - math.Exp(float64(y[i]))*total)
 			}
@@ -74,33 +76,33 @@ func logSoftmaxGradient[T device.Float](c *device.Call) error {
 //	aten.nll_loss_forward   logp, targets          → loss, weight
 //	aten.nll_loss_backward  logp, targets, dloss, weight → dlogp
 func NLLLoss(logp, targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
-	s, rows, cols, err := lastDimension("nll_loss", logp)
+	s, rows, cols, err := op.LastDimension("nll_loss", logp)
 	if err != nil {
 		return nil, err
 	}
-	if ts, err := SpecOf(targets); err != nil || ts.DType != device.Int64 || ts.Elements() != int64(rows) {
+	if ts, err := op.SpecOf(targets); err != nil || ts.DType != device.Int64 || ts.Elements() != int64(rows) {
 		return nil, fmt.Errorf("nll_loss: targets %v %v do not go with %d rows: expected int64", targets.Dtype(), targets.Shape(), rows)
 	}
 	scalar := device.Spec{DType: s.DType}
-	d := Description{
+	d := op.Description{
 		Kernel: "aten.nll_loss_forward",
 		Out:    scalar,
 		Extras: []device.Spec{scalar},
 		Ints:   []int64{int64(rows), int64(cols), int64(ignore)},
-		Host:   host(s.DType, nllLoss[float32], nllLoss[float64]),
+		Host:   host.For(s.DType, nllLoss[float32], nllLoss[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-		g := Description{
+		g := op.Description{
 			Kernel: "aten.nll_loss_backward",
 			Out:    s,
-			Uses:   []Use{{out, 0}},
+			Uses:   []op.Use{{Node: out, Extra: 0}},
 			Ints:   d.Ints,
-			Host:   host(s.DType, nllLossGradient[float32], nllLossGradient[float64]),
+			Host:   host.For(s.DType, nllLossGradient[float32], nllLossGradient[float64]),
 		}
-		dx, err := Apply(g, nil, nil, in[0], in[1], grad)
+		dx, err := op.Apply(g, nil, nil, in[0], in[1], grad)
 		return gorgonia.Nodes{dx, nil}, err
 	}
-	return Apply(d, []bool{true, false}, gradient, logp, targets)
+	return op.Apply(d, []bool{true, false}, gradient, logp, targets)
 }
 
 func nllLoss[T device.Float](c *device.Call) error {
@@ -140,7 +142,7 @@ func nllLossGradient[T device.Float](c *device.Call) error {
 //
 // Kernel (Ints: B, T, ignore): aten.constant_pad_nd targets → (B, T+1).
 func PaddedLabels(targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
-	s, err := SpecOf(targets)
+	s, err := op.SpecOf(targets)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +150,7 @@ func PaddedLabels(targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("labels are %v, expected int64 (batch, tokens)", s)
 	}
 	b, t := s.Shape[0], s.Shape[1]
-	return Apply(Description{
+	return op.Apply(op.Description{
 		Kernel: "aten.constant_pad_nd",
 		Out:    device.Spec{DType: device.Int64, Shape: []int{b, t + 1}},
 		Ints:   []int64{int64(b), int64(t), int64(ignore)},
@@ -168,12 +170,12 @@ func PaddedLabels(targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
 //
 // Kernel (Ints: B, T): aten.contiguous padded → targets.
 func ShiftedLabels(padded *gorgonia.Node) (*gorgonia.Node, error) {
-	s, err := SpecOf(padded)
+	s, err := op.SpecOf(padded)
 	if err != nil {
 		return nil, err
 	}
 	b, t := s.Shape[0], s.Shape[1]-1
-	return Apply(Description{
+	return op.Apply(op.Description{
 		Kernel: "aten.contiguous",
 		Out:    device.Spec{DType: device.Int64, Shape: []int{b * t}},
 		Ints:   []int64{int64(b), int64(t)},
@@ -188,9 +190,9 @@ func ShiftedLabels(padded *gorgonia.Node) (*gorgonia.Node, error) {
 	}, nil, nil, padded)
 }
 
-// EagerMean is Mean with the buffers of PyTorch's reduction.
-func EagerMean(x *gorgonia.Node) (*gorgonia.Node, error) {
-	s, err := SpecOf(x)
+// Mean is op.Mean with the buffers of PyTorch's reduction.
+func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, fmt.Errorf("mean: %w", err)
 	}
@@ -201,18 +203,18 @@ func EagerMean(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if buffer, semaphores := wholeSumBuffers(s.Elements(), statistics(s.DType).Size()); buffer > 0 {
 		m.passing(buffer, semaphores)
 	}
-	d := Description{
+	d := op.Description{
 		Kernel: "aten.mean",
 		Out:    device.Spec{DType: s.DType},
 		Ints:   []int64{s.Elements()},
 		Memory: m.steps,
-		Host:   host(s.DType, meanForward[float32], meanForward[float64]),
+		Host:   host.For(s.DType, host.MeanForward[float32], host.MeanForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		g := Description{Kernel: "aten.div", Out: s, Ints: d.Ints,
-			Host: host(s.DType, meanGradient[float32], meanGradient[float64])}
-		dx, err := Apply(g, nil, nil, dy)
+		g := op.Description{Kernel: "aten.div", Out: s, Ints: d.Ints,
+			Host: host.For(s.DType, host.MeanGradient[float32], host.MeanGradient[float64])}
+		dx, err := op.Apply(g, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return Apply(d, []bool{true}, gradient, x)
+	return op.Apply(d, []bool{true}, gradient, x)
 }

@@ -1,4 +1,4 @@
-package op
+package aten
 
 import (
 	"fmt"
@@ -7,16 +7,18 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
-// EagerLinear is Linear as PyTorch computes it: addmm with a bias, mm without,
+// Linear is op.Linear as PyTorch computes it: addmm with a bias, mm without,
 // on x seen as a matrix. conv1d says that w is (in, out). Kernels and
 // attributes are those of Linear under other names:
 //
 //	aten.addmm, aten.mm                  x, w[, b] → y
 //	aten.mm.grad_input, .grad_weight     dy, w or x → dx or dw
 //	aten.sum                             dy → db
-func EagerLinear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
+func Linear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 	xs, ws := x.Shape(), w.Shape()
 	if len(xs) == 0 || len(ws) != 2 {
 		return nil, fmt.Errorf("linear: x %v and w %v: x needs a dimension, w two", xs, ws)
@@ -28,18 +30,18 @@ func EagerLinear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 	if xs[len(xs)-1] != in || x.Dtype() != w.Dtype() {
 		return nil, fmt.Errorf("linear: x %v %v does not go with w %v %v", x.Dtype(), xs, w.Dtype(), ws)
 	}
-	dt, err := dtypeOf(x.Dtype())
+	dt, err := op.DTypeOf(x.Dtype())
 	if err != nil {
 		return nil, err
 	}
 	rows := xs.TotalSize() / in
-	d := Description{
+	d := op.Description{
 		Kernel:        "aten.mm",
 		Out:           device.Spec{DType: dt, Shape: append(slices.Clone([]int(xs[:len(xs)-1])), out)},
 		Ints:          []int64{int64(rows), int64(in), int64(out), layout},
 		MatrixProduct: true,
 		FLOPs:         2 * float64(rows) * float64(in) * float64(out),
-		Host:          host(dt, linearForward[float32], linearForward[float64]),
+		Host:          host.For(dt, host.LinearForward[float32], host.LinearForward[float64]),
 	}
 	operands, wrt := []*gorgonia.Node{x, w}, []bool{true, true}
 	if b != nil {
@@ -54,18 +56,18 @@ func EagerLinear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 		grads := make(gorgonia.Nodes, len(in))
 		input := func() (err error) {
 			g := d
-			g.Kernel, g.Out, g.View = "aten.mm.grad_input", specOf(in[0]), nil
+			g.Kernel, g.Out, g.View = "aten.mm.grad_input", op.OperandSpec(in[0]), nil
 			g.HandsOnView = folded
-			g.Host = host(dt, linearGradInput[float32], linearGradInput[float64])
-			grads[0], err = Apply(g, nil, nil, dy, in[1])
+			g.Host = host.For(dt, host.LinearGradInput[float32], host.LinearGradInput[float64])
+			grads[0], err = op.Apply(g, nil, nil, dy, in[1])
 			return err
 		}
 		weight := func() (err error) {
 			g := d
-			g.Kernel, g.Out = "aten.mm.grad_weight", specOf(in[1])
+			g.Kernel, g.Out = "aten.mm.grad_weight", op.OperandSpec(in[1])
 			g.HandsOnView = !conv1d // transposed
-			g.Host = host(dt, linearGradWeight[float32], linearGradWeight[float64])
-			grads[1], err = Apply(g, nil, nil, dy, in[0])
+			g.Host = host.For(dt, host.LinearGradWeight[float32], host.LinearGradWeight[float64])
+			grads[1], err = op.Apply(g, nil, nil, dy, in[0])
 			return err
 		}
 		if len(in) == 2 {
@@ -84,24 +86,24 @@ func EagerLinear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 		grads[2], err = columnSum(dy, in[2], int64(rows), int64(out))
 		return grads, err
 	}
-	return Apply(d, wrt, gradient, operands...)
+	return op.Apply(d, wrt, gradient, operands...)
 }
 
 // columnSum is the sum of dy over its rows with the buffers of PyTorch's
 // reduction.
 func columnSum(dy, like *gorgonia.Node, rows, cols int64) (*gorgonia.Node, error) {
-	s := specOf(like)
-	d := Description{
+	s := op.OperandSpec(like)
+	d := op.Description{
 		Kernel:    "aten.sum",
 		Out:       s,
 		Validates: true,
 		Ints:      []int64{rows, 0, cols, 0},
-		Host:      host(s.DType, linearGradBias[float32], linearGradBias[float64]),
+		Host:      host.For(s.DType, host.LinearGradBias[float32], host.LinearGradBias[float64]),
 	}
 	m := (&memoryScript{}).result(0)
 	if buffer, semaphores := columnSumBuffers(rows, cols, statistics(s.DType).Size()); buffer > 0 {
 		m.passing(buffer, semaphores)
 	}
 	d.Memory = m.steps
-	return Apply(d, nil, nil, dy)
+	return op.Apply(d, nil, nil, dy)
 }

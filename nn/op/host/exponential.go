@@ -1,4 +1,4 @@
-package op
+package host
 
 import (
 	"math"
@@ -18,16 +18,16 @@ import (
 // chunk is how many elements a kernel takes exponentials of at a time.
 const chunk = 128
 
-// single reports whether T is float32. The compiler knows the answer.
-func single[T device.Float]() bool { return unsafe.Sizeof(T(0)) == 4 }
+// Single reports whether T is float32. The compiler knows the answer.
+func Single[T device.Float]() bool { return unsafe.Sizeof(T(0)) == 4 }
 
-// exps replaces each element by its exponential. For float32 the relative error
+// Exps replaces each element by its exponential. For float32 the relative error
 // is below 2e-12: with k the integer nearest to 32x/ln 2, eˣ is 2^(k/32) from a
 // table times a polynomial in the rest, which is within ±ln 2/64 (Tang,
 // "Table-driven implementation of the exponential function in IEEE
 // floating-point arithmetic", 1989).
-func exps[T device.Float](x []float64) {
-	if !single[T]() {
+func Exps[T device.Float](x []float64) {
+	if !Single[T]() {
 		for i, v := range x {
 			x[i] = math.Exp(v)
 		}
@@ -55,10 +55,10 @@ var exp2Steps = func() (t [32]uint64) {
 	return t
 }()
 
-// normalDistribution is Φ(x), the standard normal distribution function, given
+// NormalDistribution is Φ(x), the standard normal distribution function, given
 // e^(−x²/2).
-func normalDistribution[T device.Float](x, bell float64) float64 {
-	if !single[T]() {
+func NormalDistribution[T device.Float](x, bell float64) float64 {
+	if !Single[T]() {
 		return 0.5 * math.Erfc(-x*(1/math.Sqrt2))
 	}
 	// Φ(−|x|) = ½·e^(−x²/2)·t·P(t) with t = 1/(1 + 0.4·|x|/√2): a polynomial

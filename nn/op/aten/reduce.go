@@ -1,4 +1,4 @@
-package op
+package aten
 
 // The reductions of PyTorch (ATen/native/cuda/Reduce.cuh) split long columns
 // among thread blocks, which meet in a buffer in global memory. How many blocks
