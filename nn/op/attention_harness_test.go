@@ -82,6 +82,12 @@ type runner struct {
 
 func newRunner(t testing.TB, dt device.DType, in []array, ids *array, build func(in []*gorgonia.Node, ids *gorgonia.Node) (*gorgonia.Node, error)) *runner {
 	t.Helper()
+	return newRunnerWith(t, nn.Options{DType: dt}, in, ids, build)
+}
+
+func newRunnerWith(t testing.TB, o nn.Options, in []array, ids *array, build builder) *runner {
+	t.Helper()
+	dt := o.DType
 	f := &function{build: build}
 	for _, a := range in {
 		f.params = append(f.params, &nn.Parameter{Shape: a.shape, Init: nn.Init{Kind: "zeros"}})
@@ -93,7 +99,7 @@ func newRunner(t testing.TB, dt device.DType, in []array, ids *array, build func
 	for i, a := range in {
 		r.set(i, a.data)
 	}
-	b := nn.NewBuilder(f, nn.Options{DType: dt})
+	b := nn.NewBuilder(f, o)
 	var inputs []*gorgonia.Node
 	if ids != nil {
 		spec := device.Spec{DType: device.Int32, Shape: ids.shape}

@@ -13,7 +13,9 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 type builder = func(in []*gorgonia.Node, ids *gorgonia.Node) (*gorgonia.Node, error)
@@ -54,6 +56,11 @@ var attentionSizes = [][6]int{
 	{2, 65, 65, 2, 1, 8},
 	{1, 150, 150, 2, 2, 12},
 	{1, 40, 40, 1, 1, 160},
+	{1, 130, 130, 2, 1, 65}, // where tiles get narrower: 86 elements of a head
+	{1, 70, 150, 1, 1, 80},
+	{1, 130, 130, 1, 1, 85},
+	{1, 130, 130, 1, 1, 86},
+	{2, 100, 100, 2, 2, 96},
 	{1, 20, 20, 1, 1, 700},
 	{1, 1, 130, 4, 2, 8},
 	{2, 3, 70, 2, 1, 8},
@@ -114,6 +121,38 @@ func TestAttentionAgainstTheFormula(t *testing.T) {
 			}
 			differences(t, rng, in, nil, 25, attentionOn(n[3], n[4]))
 		})
+	}
+}
+
+// Attention by plain operations gives what attention in tiles gives, with one
+// sequence, whose heads are views, and with several.
+func TestPlainOperationsAgainstTiles(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	eager := nn.Options{DType: device.Float64, Composition: nn.Eager}
+	serial := func() func() int { n := 0; return func() int { n++; return n } }
+	for _, n := range [][6]int{{1, 9, 9, 3, 3, 4}, {2, 9, 9, 3, 3, 4}, {1, 9, 9, 4, 2, 6}, {2, 9, 9, 4, 2, 6}, {1, 5, 5, 1, 1, 8}} {
+		in := randomAttention(rng, n)
+		gout := randomArray(rng, len(in[0].data)).data
+		want, grads := newRunner(t, device.Float64, in, nil, attentionOn(n[3], n[4])).backward(gout)
+		got, plain := newRunnerWith(t, eager, in, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
+			m, err := aten.MathAttentionOf(in[0], in[1], in[2], n[3], n[4], 0, serial())
+			return m.Out, err
+		}).backward(gout)
+		near(t, fmt.Sprint(n, " out"), got, want, 1e-12)
+		for i := range grads {
+			near(t, fmt.Sprint(n, " gradient ", i), plain[i], grads[i], 1e-12)
+		}
+		if n[3] != n[4] {
+			continue
+		}
+		packed := []array{pack(in[0], in[1], in[2])}
+		_, whole := newRunner(t, device.Float64, packed, nil, packedAttentionOn(n[3])).backward(gout)
+		got, plain = newRunnerWith(t, eager, packed, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
+			m, err := aten.MathAttentionPacked(in[0], n[3], 0, serial())
+			return m.Out, err
+		}).backward(gout)
+		near(t, fmt.Sprint(n, " packed out"), got, want, 1e-12)
+		near(t, fmt.Sprint(n, " packed gradient"), plain[0], whole[0], 1e-12)
 	}
 }
 

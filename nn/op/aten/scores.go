@@ -50,15 +50,6 @@ func (a mathAttention) repeat(x *gorgonia.Node, which int64) (*gorgonia.Node, er
 // are with a single head, too, which is taken for several here.)
 func (a mathAttention) merges() bool { return a.batch == 1 }
 
-// matrices is the kernel of an operation on the matrices of heads. As views of a
-// tensor in another order they are only followed, not computed with.
-func (a mathAttention) matrices(f32, f64 host.Kernel) host.Kernel {
-	if a.merges() {
-		return unsupported
-	}
-	return host.For(a.dt, f32, f64)
-}
-
 // transpose is (B, T, H·D) → (B, H, T, D). Its gradient arrives in the order of
 // q and is passed on.
 func (a mathAttention) transpose(x *gorgonia.Node) (*gorgonia.Node, error) {
@@ -90,22 +81,24 @@ func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 // k, or (B, H, T, D) where k is of repeated heads.
 func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
+	queries, keyed := a.operand(), a.keyLayout()
+	own, side := split, together
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		keys := op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
-			Host: a.matrices(scoresToKeys[float32], scoresToKeys[float64])}
+			Host: product{y: &queries, out: &own, tx: true}.kernel(a.dt)}
 		if a.heads == a.kvHeads {
-			keys.Out, keys.Host = a.together(), a.matrices(scoresToKeysTogether[float32], scoresToKeysTogether[float64])
+			keys.Out, keys.Host = a.together(), product{y: &queries, out: &side, tx: true}.kernel(a.dt)
 		}
 		dk, err := op.Apply(keys, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
 		}
 		dq, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.together(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
-			Host: a.matrices(scoresToQueries[float32], scoresToQueries[float64])}, nil, nil, dy, in[1])
+			Host: product{y: &keyed, out: &side}.kernel(a.dt)}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dq, dk, nil}, err
 	}
 	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
-		Host: a.matrices(scoresForward[float32], scoresForward[float64])}, []bool{true, true, false}, gradient, q, k, bias)
+		Host: product{x: &queries, y: &keyed, ty: true, biased: true}.kernel(a.dt)}, []bool{true, true, false}, gradient, q, k, bias)
 }
 
 // softmax is PyTorch's _safe_softmax over the keys.
@@ -131,18 +124,19 @@ func (a mathAttention) softmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 // weigh is p·v, (B, H, T, D).
 func (a mathAttention) weigh(p, v *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
+	operand, values, own := a.operand(), a.valueLayout(), split
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dv, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
-			Host: a.matrices(weighToValues[float32], weighToValues[float64])}, nil, nil, in[0], dy)
+			Host: product{y: &operand, out: &own, tx: true}.kernel(a.dt)}, nil, nil, in[0], dy)
 		if err != nil {
 			return nil, err
 		}
 		dp, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
-			Host: a.matrices(weighToWeights[float32], weighToWeights[float64])}, nil, nil, dy, in[1])
+			Host: product{x: &operand, y: &values, ty: true}.kernel(a.dt)}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dp, dv}, err
 	}
 	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
-		Host: a.matrices(weighForward[float32], weighForward[float64])}, []bool{true, true}, gradient, p, v)
+		Host: product{y: &values, out: &own}.kernel(a.dt)}, []bool{true, true}, gradient, p, v)
 }
 
 // sizes reads Ints.
@@ -198,76 +192,98 @@ func fromHeads[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// perHead calls f with the number of each head of each batch.
-func perHead(c *device.Call, f func(bh, t, d int)) error {
-	b, t, h, _, d := sizes(c)
-	for bh := range b * h {
-		f(bh, t, d)
+// layout is how the matrices (T, D) of the heads lie in a tensor.
+type layout uint8
+
+const (
+	split    layout = iota // (B, H, T, D), one after the other
+	together               // (B, T, H·D), side by side
+	packed                 // the values of (B, T, 3·H·D)
+)
+
+// at is where the matrix of a head of a batch begins, and the distance of its rows.
+func (l layout) at(bh, t, h, d int) (from, ld int) {
+	switch l {
+	case together:
+		return (bh/h*t*h + bh%h) * d, h * d
+	case packed:
+		return ((bh/h*t*3+2)*h + bh%h) * d, 3 * h * d
 	}
-	return nil
+	return bh * t * d, d
 }
 
-func scoresForward[T device.Float](c *device.Call) error {
-	q, k, bias, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2]), device.Floats[T](c.Out[0])
-	return perHead(c, func(bh, t, d int) {
-		s := y[bh*t*t:][:t*t]
-		copy(s, bias)
-		scores := make([]T, t*t)
-		host.Product(false, true, t, t, d, q[bh*t*d:][:t*d], d, k[bh*t*d:][:t*d], d, scores, t, false)
-		for i, v := range scores {
-			s[i] += v
+// operand is the layout of queries, keys or the gradient of the result, values
+// that of values: views where batch and heads are one dimension.
+func (a mathAttention) operand() layout {
+	if a.merges() {
+		return together
+	}
+	return split
+}
+
+func (a mathAttention) keyLayout() layout {
+	if a.heads == a.kvHeads {
+		return a.operand()
+	}
+	return split
+}
+
+func (a mathAttention) valueLayout() layout {
+	if a.packed != nil && a.merges() {
+		return packed
+	}
+	return a.keyLayout()
+}
+
+// product is a matrix product a head, of In[0] and In[1]. Each matrix is (T, D) in
+// a layout or, where that is nil, (T, T).
+type product struct {
+	x, y, out *layout
+	tx, ty    bool // whether they are transposed
+	biased    bool // In[2], (T, T), is added
+}
+
+func (p product) kernel(dt device.DType) host.Kernel {
+	if p.y != nil && *p.y == packed && dt == device.BFloat16 {
+		return unsupported // what is widened is the elements of a tensor, and values lie beyond them
+	}
+	return host.For(dt, productKernel[float32](p), productKernel[float64](p))
+}
+
+func productKernel[T device.Float](p product) host.Kernel {
+	return func(c *device.Call) error {
+		b, t, h, _, d := sizes(c)
+		second := c.In[1]
+		if p.y != nil && *p.y == packed { // a view that begins where the queries do
+			second.Shape = []int{3 * b * t * h * d}
 		}
-	})
-}
-
-func scoresToKeys[T device.Float](c *device.Call) error {
-	dy, q, dk := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	return perHead(c, func(bh, t, d int) {
-		host.Product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, dk[bh*t*d:][:t*d], d, false)
-	})
-}
-
-func scoresToKeysTogether[T device.Float](c *device.Call) error {
-	_, _, h, _, _ := sizes(c)
-	dy, q, dk := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	return perHead(c, func(bh, t, d int) {
-		g := make([]T, t*d)
-		host.Product(true, false, t, d, t, dy[bh*t*t:][:t*t], t, q[bh*t*d:][:t*d], d, g, d, false)
-		for i := range t {
-			copy(dk[((bh/h*t+i)*h+bh%h)*d:][:d], g[i*d:])
+		x, y, out := device.Floats[T](c.In[0]), device.Floats[T](second), device.Floats[T](c.Out[0])
+		place := func(l *layout, bh int) (from, ld, cols int) {
+			if l == nil {
+				return bh * t * t, t, t
+			}
+			from, ld = l.at(bh, t, h, d)
+			return from, ld, d
 		}
-	})
-}
-
-func scoresToQueries[T device.Float](c *device.Call) error {
-	_, _, h, _, _ := sizes(c)
-	dy, k, dq := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	return perHead(c, func(bh, t, d int) {
-		g := make([]T, t*d)
-		host.Product(false, false, t, d, t, dy[bh*t*t:][:t*t], t, k[bh*t*d:][:t*d], d, g, d, false)
-		for i := range t {
-			copy(dq[((bh/h*t+i)*h+bh%h)*d:][:d], g[i*d:])
+		for bh := range b * h {
+			fx, lx, _ := place(p.x, bh)
+			fy, ly, _ := place(p.y, bh)
+			fo, lo, n := place(p.out, bh)
+			k := t // of what is added up
+			if p.x != nil {
+				k = d
+			}
+			if !p.biased {
+				host.Product(p.tx, p.ty, t, n, k, x[fx:], lx, y[fy:], ly, out[fo:], lo, false)
+				continue
+			}
+			scores := make([]T, t*t)
+			host.Product(p.tx, p.ty, t, n, k, x[fx:], lx, y[fy:], ly, scores, t, false)
+			bias := device.Floats[T](c.In[2])
+			for i, v := range scores {
+				out[fo+i] = bias[i] + v
+			}
 		}
-	})
-}
-
-func weighForward[T device.Float](c *device.Call) error {
-	p, v, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	return perHead(c, func(bh, t, d int) {
-		host.Product(false, false, t, d, t, p[bh*t*t:][:t*t], t, v[bh*t*d:][:t*d], d, y[bh*t*d:][:t*d], d, false)
-	})
-}
-
-func weighToValues[T device.Float](c *device.Call) error {
-	p, dy, dv := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	return perHead(c, func(bh, t, d int) {
-		host.Product(true, false, t, d, t, p[bh*t*t:][:t*t], t, dy[bh*t*d:][:t*d], d, dv[bh*t*d:][:t*d], d, false)
-	})
-}
-
-func weighToWeights[T device.Float](c *device.Call) error {
-	dy, v, dp := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	return perHead(c, func(bh, t, d int) {
-		host.Product(false, true, t, t, d, dy[bh*t*d:][:t*d], d, v[bh*t*d:][:t*d], d, dp[bh*t*t:][:t*t], t, false)
-	})
+		return nil
+	}
 }

@@ -39,6 +39,11 @@ func TestEfficientTiles(t *testing.T) {
 		{4 * 5, 96, 16, 656000},
 		{12 * 5, 88, 16, 1968000},
 		{16 * 6, 256, 64, 6297600},
+		// More than 64 elements: tiles of 128 rows, and two of 64 columns
+		// (kernel_backward.h).
+		{1, 128, 65, 2 * (4*128*64 + 16)},
+		{3, 129, 80, 3 * 2 * 2 * (4*128*64 + 16)},
+		{1, 1, 96, 2 * (4*128*64 + 16)},
 	} {
 		if got := c.heads * efficientTiles(c.tokens, c.size); got != c.want {
 			t.Errorf("%d heads of %d over %d tokens: %d bytes, PyTorch %d", c.heads, c.size, c.tokens, got, c.want)
