@@ -34,6 +34,9 @@ func (d *CPU) Info() Info {
 // Allocator is the device's allocator.
 func (d *CPU) Allocator() *alloc.Allocator { return d.a }
 
+// HasKernel reports whether the call has a CPU kernel.
+func (d *CPU) HasKernel(c *Call) bool { return c.Host != nil }
+
 // Run computes the call at once.
 func (d *CPU) Run(c *Call) error {
 	if c.Host == nil {

@@ -18,6 +18,9 @@ type Device interface {
 	Info() Info
 	// Allocator is where every byte the device uses comes from.
 	Allocator() *alloc.Allocator
+	// HasKernel reports whether the device can run a call. It looks at the
+	// kernel's name and at whether there is a CPU kernel, not at the operands.
+	HasKernel(c *Call) bool
 	// Run queues one kernel call; calls run in the order queued.
 	Run(c *Call) error
 	// Upload copies host bytes into t; len(src) must be t.Bytes().

@@ -9,7 +9,8 @@ import (
 // Meta is a device with addresses and nothing behind them: it counts bytes
 // exactly and computes nothing. It costs the same for any size of model.
 type Meta struct {
-	a *alloc.Allocator
+	a   *alloc.Allocator
+	has func(kernel string) bool
 }
 
 var _ Device = (*Meta)(nil)
@@ -32,6 +33,13 @@ func (m *Meta) Info() Info {
 
 // Allocator is the device's allocator.
 func (m *Meta) Allocator() *alloc.Allocator { return m.a }
+
+// StandFor makes the device one that has only the kernels of another, by name,
+// for which it counts.
+func (m *Meta) StandFor(has func(kernel string) bool) { m.has = has }
+
+// HasKernel is true for every call, or for those of the device that m stands for.
+func (m *Meta) HasKernel(c *Call) bool { return m.has == nil || m.has(c.Kernel) }
 
 // Run computes nothing.
 func (m *Meta) Run(*Call) error { return nil }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
@@ -119,7 +120,11 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &predictor{Prepared: r, dev: device.NewMetaOn(&cudaAddresses{}, config), optimizer: optimizer}
+	meta := device.NewMetaOn(&cudaAddresses{}, config)
+	if r.w.Composition != nn.Eager { // PyTorch's own kernels are not ours to have
+		meta.StandFor(kernel.HasCard)
+	}
+	p := &predictor{Prepared: r, dev: meta, optimizer: optimizer}
 	defer p.dev.Close()
 	rec := instrument.New(instrument.Options{NoTiming: true})
 	rec.Attach(p.dev.Allocator())

@@ -213,6 +213,9 @@ func (d *Device) cudaVersion() string { return fmt.Sprintf("%d.%d", d.driver/100
 // from what the driver and its libraries take for themselves; see Memory.
 func (d *Device) Allocator() *alloc.Allocator { return d.allocator }
 
+// HasKernel reports whether there is a launcher for the call.
+func (d *Device) HasKernel(c *device.Call) bool { return launchers[c.Kernel] != nil }
+
 // Run queues a kernel call.
 func (d *Device) Run(c *device.Call) error {
 	f := launchers[c.Kernel]

@@ -56,6 +56,9 @@ func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 	if len(inputs) != len(p.InputValues) {
 		return nil, fmt.Errorf("forward: %d inputs given, the plan takes %d: %v", len(inputs), len(p.InputValues), p.InputNames)
 	}
+	if err := s.checkKernels(p); err != nil {
+		return nil, fmt.Errorf("forward: %w", err)
+	}
 	if p.Draws {
 		s.passes++
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
 // Session runs plans on a device and owns the model's parameters there. It
@@ -33,6 +34,7 @@ type Session struct {
 	hooks     []func(nn.Call, []device.Tensor)
 	caller    instrument.Caller // who asked for what is being done
 	callers   map[stack]instrument.Caller
+	runnable  *plan.Plan // the last plan of which the device was found to have all kernels
 
 	interrupted func() error
 }
