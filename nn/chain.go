@@ -47,3 +47,24 @@ func (c *Chain) Apply(f func() (*gorgonia.Node, error)) *gorgonia.Node {
 	}
 	return n
 }
+
+// Then adds the node that an operation makes of x.
+func (c *Chain) Then(f func(x *gorgonia.Node) (*gorgonia.Node, error), x *gorgonia.Node) *gorgonia.Node {
+	return c.Apply(func() (*gorgonia.Node, error) { return f(x) })
+}
+
+// With adds the node that an operation makes of x and something else: a second
+// operand or a number.
+func With[A any](c *Chain, f func(*gorgonia.Node, A) (*gorgonia.Node, error), x *gorgonia.Node, a A) *gorgonia.Node {
+	return c.Apply(func() (*gorgonia.Node, error) { return f(x, a) })
+}
+
+// With2 is With for two things beside x.
+func With2[A, B any](c *Chain, f func(*gorgonia.Node, A, B) (*gorgonia.Node, error), x *gorgonia.Node, a A, b B) *gorgonia.Node {
+	return c.Apply(func() (*gorgonia.Node, error) { return f(x, a, b) })
+}
+
+// With3 is With for three things beside x.
+func With3[A, B, C any](c *Chain, f func(*gorgonia.Node, A, B, C) (*gorgonia.Node, error), x *gorgonia.Node, a A, b B, d C) *gorgonia.Node {
+	return c.Apply(func() (*gorgonia.Node, error) { return f(x, a, b, d) })
+}

@@ -195,19 +195,19 @@ func (b *Builder) rmsNorm(x, w *gorgonia.Node, epsilon float64) (Output, error) 
 	wide := x
 	narrow := b.options.DType == device.BFloat16
 	if narrow {
-		wide = c.Apply(func() (*gorgonia.Node, error) { return aten.Cast(x, device.Float32, b.Serial()) })
+		wide = With2(c, aten.Cast, x, device.Float32, b.Serial())
 	}
-	square := c.Apply(func() (*gorgonia.Node, error) { return aten.Pow(wide, 2) })
-	mean := c.Apply(func() (*gorgonia.Node, error) { return aten.MeanLast(square) })
-	sum := c.Apply(func() (*gorgonia.Node, error) { return aten.AddScalar(mean, epsilon) })
-	root := c.Apply(func() (*gorgonia.Node, error) { return aten.Rsqrt(sum) })
-	h := c.Apply(func() (*gorgonia.Node, error) { return aten.MulRows(wide, root) })
+	square := With(c, aten.Pow, wide, 2)
+	mean := c.Then(aten.MeanLast, square)
+	sum := With(c, aten.AddScalar, mean, epsilon)
+	root := c.Then(aten.Rsqrt, sum)
+	h := With(c, aten.MulRows, wide, root)
 	c.Hold(mean)
 	c.Hold(h)
 	if narrow {
-		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Cast(h, device.BFloat16, b.Serial()) })
+		h = With2(c, aten.Cast, h, device.BFloat16, b.Serial())
 	}
-	y := c.Apply(func() (*gorgonia.Node, error) { return aten.MulColumns(w, h) })
+	y := With(c, aten.MulColumns, w, h)
 	return Tensor(y), c.Err()
 }
 
@@ -217,20 +217,17 @@ const NewGELU = "NewGELUActivation"
 // newGELU is ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))).
 func (b *Builder) newGELU(x *gorgonia.Node) (Output, error) {
 	c := b.Chain()
-	do := func(f func(*gorgonia.Node, float64) (*gorgonia.Node, error), x *gorgonia.Node, v float64) *gorgonia.Node {
-		return c.Apply(func() (*gorgonia.Node, error) { return f(x, v) })
-	}
-	half := do(aten.MulScalar, x, 0.5)
+	half := With(c, aten.MulScalar, x, 0.5)
 	base := x
 	if b.options.Autocast { // which computes powers in float32
-		base = c.Apply(func() (*gorgonia.Node, error) { return aten.Cast(x, device.Float32, b.Serial()) })
+		base = With2(c, aten.Cast, x, device.Float32, b.Serial())
 	}
-	cube := do(aten.Pow, base, 3)
-	cube = do(aten.MulScalar, cube, 0.044715)
-	inner := c.Apply(func() (*gorgonia.Node, error) { return aten.Add(x, cube) })
-	inner = do(aten.MulScalar, inner, math.Sqrt(2/math.Pi))
-	t := c.Apply(func() (*gorgonia.Node, error) { return op.Tanh(inner) })
-	t = do(aten.AddScalar, t, 1)
-	y := c.Apply(func() (*gorgonia.Node, error) { return aten.Mul(half, t) })
+	cube := With(c, aten.Pow, base, 3)
+	cube = With(c, aten.MulScalar, cube, 0.044715)
+	inner := With(c, aten.Add, x, cube)
+	inner = With(c, aten.MulScalar, inner, math.Sqrt(2/math.Pi))
+	t := c.Then(op.Tanh, inner)
+	t = With(c, aten.AddScalar, t, 1)
+	y := With(c, aten.Mul, half, t)
 	return Tensor(y), c.Err()
 }

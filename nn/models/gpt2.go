@@ -128,12 +128,12 @@ func (k *gpt2Block) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, err
 	h := c.Call("ln_1", k.ln1, x)
 	h = c.Call("attn", k.attn, h)
 	c.Hold(h)
-	x = c.Apply(func() (*gorgonia.Node, error) { return b.Add(x, h) })
+	x = nn.With(c, b.Add, x, h)
 	c.Hold(x)
 	h = c.Call("ln_2", k.ln2, x)
 	h = c.Call("mlp", k.mlp, h)
 	c.Hold(h)
-	x = c.Apply(func() (*gorgonia.Node, error) { return b.Add(x, h) })
+	x = nn.With(c, b.Add, x, h)
 	return nn.Tensor(x), c.Err()
 }
 
@@ -160,7 +160,7 @@ func (a *gpt2Attention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output,
 	}
 	c := b.Chain()
 	h := c.Call("c_attn", a.attn, x)
-	h = c.Apply(func() (*gorgonia.Node, error) { return b.AttentionPacked(h, a.heads, a.attnDrop.P) })
+	h = nn.With2(c, b.AttentionPacked, h, a.heads, a.attnDrop.P)
 	h = c.Call("c_proj", a.proj, h)
 	h = c.Call("resid_dropout", a.drop, h)
 	return nn.Tuple(h), c.Err()

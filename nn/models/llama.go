@@ -231,11 +231,11 @@ func (l *llamaLayer) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, er
 	c := b.Chain()
 	h := c.Call("input_layernorm", l.in, x)
 	h = c.Call("self_attn", l.attn, h, in[1], in[2])
-	x = c.Apply(func() (*gorgonia.Node, error) { return b.Add(x, h) })
+	x = nn.With(c, b.Add, x, h)
 	c.Hold(x)
 	h = c.Call("post_attention_layernorm", l.post, x)
 	h = c.Call("mlp", l.mlp, h)
-	x = c.Apply(func() (*gorgonia.Node, error) { return b.Add(x, h) })
+	x = nn.With(c, b.Add, x, h)
 	return nn.Tensor(x), c.Err()
 }
 
@@ -264,8 +264,8 @@ func (a *llamaAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output
 	q := c.Call("q_proj", a.q, x)
 	k := c.Call("k_proj", a.k, x)
 	v := c.Call("v_proj", a.v, x)
-	q = c.Apply(func() (*gorgonia.Node, error) { return op.Rope(q, cos, sin, a.config.Heads) })
-	k = c.Apply(func() (*gorgonia.Node, error) { return op.Rope(k, cos, sin, a.config.KVHeads) })
+	q = nn.With3(c, op.Rope, q, cos, sin, a.config.Heads)
+	k = nn.With3(c, op.Rope, k, cos, sin, a.config.KVHeads)
 	h := c.Apply(func() (*gorgonia.Node, error) {
 		return op.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{})
 	})
@@ -299,7 +299,7 @@ func (p *llamaMLP) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, erro
 	if b.Eager() {
 		s := c.Call("act_fn", p.act, g)
 		u := c.Call("up_proj", p.up, x)
-		h := c.Apply(func() (*gorgonia.Node, error) { return aten.Mul(s, u) })
+		h := nn.With(c, aten.Mul, s, u)
 		h = c.Call("down_proj", p.down, h)
 		return nn.Tensor(h), c.Err()
 	}

@@ -16,7 +16,7 @@ func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Ou
 	}
 	c := b.Chain()
 	view := func(n *gorgonia.Node, copies bool) *gorgonia.Node {
-		return c.Apply(func() (*gorgonia.Node, error) { return aten.Heads(n, copies) })
+		return nn.With(c, aten.Heads, n, copies)
 	}
 	q0 := c.Call("q_proj", a.q, x)
 	q := view(q0, true)
@@ -25,16 +25,16 @@ func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Ou
 	// The gradient of the values has the order of dimensions that they have
 	// themselves, which a cache changes, but from the memory-efficient kernel.
 	v := view(c.Call("v_proj", a.v, x), way == aten.SDPAMath && heads != kv || way == aten.SDPACuDNN && b.Caching())
-	q = c.Apply(func() (*gorgonia.Node, error) { return aten.Rope(q, cos, sin, heads) })
-	k = c.Apply(func() (*gorgonia.Node, error) { return aten.Rope(k, cos, sin, kv) })
+	q = nn.With3(c, aten.Rope, q, cos, sin, heads)
+	k = nn.With3(c, aten.Rope, k, cos, sin, kv)
 	if c.Err() != nil {
 		return nn.Output{}, c.Err()
 	}
 	b.KeepUntil(k, q0, k0)
 	if b.Caching() {
 		old := []*gorgonia.Node{k, v}
-		k = c.Apply(func() (*gorgonia.Node, error) { return aten.CacheAppend(k) })
-		v = c.Apply(func() (*gorgonia.Node, error) { return aten.CacheAppend(v) })
+		k = c.Then(aten.CacheAppend, k)
+		v = c.Then(aten.CacheAppend, v)
 		if c.Err() != nil {
 			return nn.Output{}, c.Err()
 		}
@@ -57,9 +57,9 @@ func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Ou
 		}
 		h = m.Out
 	} else {
-		v = c.Apply(func() (*gorgonia.Node, error) { return b.Autocast(v) })
-		k = c.Apply(func() (*gorgonia.Node, error) { return b.Autocast(k) })
-		q = c.Apply(func() (*gorgonia.Node, error) { return b.Autocast(q) })
+		v = c.Then(b.Autocast, v)
+		k = c.Then(b.Autocast, k)
+		q = c.Then(b.Autocast, q)
 		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way) })
 	}
 	h = c.Call("o_proj", a.o, h)
