@@ -50,8 +50,9 @@ var ErrAbsent = errors.New("device is not there")
 // Call is one kernel launch.
 //
 // Kernel names the computation for devices with kernels of their own; Host
-// computes it on the cpu device. Ints and Floats are the kernel's attributes
-// in the order its documentation gives.
+// computes it on the cpu device. Attributes, or for kernels without a structure
+// of their own Ints and Floats in the order its documentation gives, are the
+// kernel's attributes.
 type Call struct {
 	Kernel string
 	// In are the operands, then the extra results of the forward operation

@@ -111,9 +111,9 @@ func TestLinear(t *testing.T) {
 					}
 				}
 			}
-			ints := []int64{int64(rows), int64(in), int64(out), layout}
-			run := func(kernel string, result device.Tensor, add bool, operands ...device.Tensor) {
-				l.check(l.d.Run(&device.Call{Kernel: kernel, In: operands, Out: []device.Tensor{result}, Ints: ints, Accumulate: add}))
+			sizes := kernel.Linear{Rows: rows, In: in, Out: out, InFirst: layout == 1}
+			run := func(name string, result device.Tensor, add bool, operands ...device.Tensor) {
+				l.check(l.d.Run(&device.Call{Kernel: name, In: operands, Out: []device.Tensor{result}, Attributes: sizes, Accumulate: add}))
 			}
 			run("linear.forward", y, false, tx, tw, tb)
 			l.compare("y", y, wy)

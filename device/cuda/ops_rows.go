@@ -2,11 +2,15 @@
 
 package cuda
 
-import "github.com/tidemark-lab/tidemark/device"
+import (
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
+)
 
-// linearOperands reads Ints: rows, in, out, layout.
+// linearOperands reads the sizes.
 func linearOperands(c *device.Call) (rows, in, out int, swapped bool) {
-	return int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]), c.Ints[3] == 1
+	a := c.Attributes.(kernel.Linear)
+	return a.Rows, a.In, a.Out, a.InFirst
 }
 
 func beta(c *device.Call) float64 { return betaOf(c.Accumulate) }
@@ -56,8 +60,8 @@ func linearGradWeightCall(d *Device, c *device.Call) error {
 			c.Accumulate, dw)
 	}
 	kept := out
-	if len(c.Ints) > 4 { // the others are padding
-		kept = int(c.Ints[4])
+	if a := c.Attributes.(kernel.Linear); a.Kept > 0 { // the others are padding
+		kept = a.Kept
 	}
 	return d.productOverRows(kept, in, rows, matrix{Tensor: dy, transposed: true, ld: out}, matrix{Tensor: x, ld: in},
 		c.Accumulate, dw)
@@ -68,8 +72,11 @@ func linearGradBiasCall(d *Device, c *device.Call) error {
 	return d.columnSum(c.In[0], c.Out[0], d.scratch(c, c.Out[0].DType), rows, out, c.Accumulate)
 }
 
-// rowsOf reads Ints: rows, columns.
-func rowsOf(c *device.Call) (rows, columns int) { return int(c.Ints[0]), int(c.Ints[1]) }
+// rowsOf reads the sizes.
+func rowsOf(c *device.Call) (rows, columns int) {
+	a := c.Attributes.(kernel.Rows)
+	return a.Rows, a.Columns
+}
 
 func layernormForwardCall(d *Device, c *device.Call) error {
 	rows, columns := rowsOf(c)
@@ -77,7 +84,7 @@ func layernormForwardCall(d *Device, c *device.Call) error {
 	if len(c.In) == 3 {
 		b = c.In[2]
 	}
-	return d.layernormForward(c.In[0], c.In[1], b, c.Out[0], c.Out[1], c.Out[2], rows, columns, c.Floats[0])
+	return d.layernormForward(c.In[0], c.In[1], b, c.Out[0], c.Out[1], c.Out[2], rows, columns, c.Attributes.(kernel.Rows).Epsilon)
 }
 
 // layernormGradWeightCall: In dy, x, mean, rstd.
@@ -100,7 +107,7 @@ func layernormGradInputCall(d *Device, c *device.Call) error {
 
 func rmsnormForwardCall(d *Device, c *device.Call) error {
 	rows, columns := rowsOf(c)
-	return d.rmsnormForward(c.In[0], c.In[1], c.Out[0], c.Out[1], rows, columns, c.Floats[0])
+	return d.rmsnormForward(c.In[0], c.In[1], c.Out[0], c.Out[1], rows, columns, c.Attributes.(kernel.Rows).Epsilon)
 }
 
 // rmsnormGradWeightCall: In dy, x, rstd.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // bench is operands of one type of elements, and the bytes that they have.
@@ -42,9 +43,9 @@ func normCases(kind string, rows, cols int) []rowCase {
 		}
 		return []device.Tensor{b.parameter(rows), b.parameter(rows)}
 	}
-	call := func(kernel string, in, out []device.Tensor) *device.Call {
-		return &device.Call{Kernel: kind + "." + kernel, In: in, Out: out, Ints: []int64{int64(rows), int64(cols)},
-			Floats: []float64{1e-5}}
+	call := func(name string, in, out []device.Tensor) *device.Call {
+		return &device.Call{Kernel: kind + "." + name, In: in, Out: out,
+			Attributes: kernel.Rows{Rows: rows, Columns: cols, Epsilon: 1e-5}}
 	}
 	cases := []rowCase{
 		{name("forward"), cols, func(b bench) *device.Call {
@@ -94,7 +95,7 @@ func ropeCase(kernel string, batch, length, heads, size int) rowCase {
 func biasGradientCase(rows, cols int) rowCase {
 	return rowCase{name: fmt.Sprintf("linear.grad_bias/%dx%d", rows, cols), call: func(b bench) *device.Call {
 		return &device.Call{Kernel: "linear.grad_bias", In: []device.Tensor{b.activation(rows * cols)},
-			Out: []device.Tensor{b.parameter(cols)}, Ints: []int64{int64(rows), 1, int64(cols), 0}}
+			Out: []device.Tensor{b.parameter(cols)}, Attributes: kernel.Linear{Rows: rows, In: 1, Out: cols}}
 	}}
 }
 

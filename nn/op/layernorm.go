@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
@@ -15,7 +16,7 @@ import (
 // Hinton, "Layer Normalization", 2016). x is (…, C), w and b are (C); b may be
 // nil.
 //
-// Kernels (Ints: rows, C; Floats: eps):
+// Kernels (kernel.Rows):
 //
 //	layernorm.forward      x, w[, b]             → y, mean (rows), rstd (rows), in place
 //	layernorm.grad_weight  dy, x, mean, rstd     → dw = Σ dy·x̂ over rows, can accumulate
@@ -36,14 +37,13 @@ func LayerNorm(x, w, b *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	}
 	stat := device.Spec{DType: wide(s.DType), Shape: []int{rows}}
 	d := Description{
-		Kernel:  "layernorm.forward",
-		Cheap:   true,
-		Out:     s,
-		Extras:  []device.Spec{stat, stat},
-		Ints:    []int64{int64(rows), int64(cols)},
-		Floats:  []float64{eps},
-		InPlace: []int{0},
-		Host:    host.For(s.DType, host.LayerNormForward[float32], host.LayerNormForward[float64]),
+		Kernel:     "layernorm.forward",
+		Cheap:      true,
+		Out:        s,
+		Extras:     []device.Spec{stat, stat},
+		Attributes: kernel.Rows{Rows: rows, Columns: cols, Epsilon: eps},
+		InPlace:    []int{0},
+		Host:       host.For(s.DType, host.LayerNormForward[float32], host.LayerNormForward[float64]),
 	}
 	operands, wrt := []*gorgonia.Node{x, w}, []bool{true, true}
 	if b != nil {
@@ -53,7 +53,7 @@ func LayerNorm(x, w, b *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 		operands, wrt = append(operands, b), append(wrt, true)
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		g := Description{Ints: d.Ints, Floats: d.Floats, Accumulates: true}
+		g := Description{Attributes: d.Attributes, Accumulates: true}
 		grads := make(gorgonia.Nodes, len(in))
 		var err error
 		if len(in) == 3 {

@@ -7,13 +7,14 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Linear is y = x·Wᵀ + b over the last dimension: x is (…, in), w is
 // (out, in) as PyTorch keeps it, b is (out) or nil, y is (…, out).
 //
-// Kernels (Ints: rows, in, out, layout; layout 1 when w is (in, out)):
+// Kernels (kernel.Linear):
 //
 //	linear.forward      x, w[, b]  → y
 //	linear.grad_input   dy, w      → dx, can accumulate
@@ -29,7 +30,7 @@ func Linear(x, w, b *gorgonia.Node) (*gorgonia.Node, error) {
 // PaddedLinear is Linear without bias whose w has rows of zeros after the first
 // kept ones, so that y has as many columns more and matrix units can read it in
 // whole words. The gradient of w has the kept rows only: linear.grad_weight has
-// their number as a fifth of its Ints.
+// their number as Kept.
 func PaddedLinear(x, w *gorgonia.Node, kept int) (*gorgonia.Node, error) {
 	if s := w.Shape(); len(s) != 2 || kept < 1 || kept > s[0] {
 		return nil, fmt.Errorf("linear: %d rows of w %v are to be kept", kept, s)
@@ -64,10 +65,11 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 	}
 	rows := xs.TotalSize() / in
 	ys := append(slices.Clone([]int(xs[:len(xs)-1])), out)
+	sizes := kernel.Linear{Rows: rows, In: in, Out: out, InFirst: layout == 1}
 	d := Description{
 		Kernel:        "linear.forward",
 		Out:           device.Spec{DType: dt, Shape: ys},
-		Ints:          []int64{int64(rows), int64(in), int64(out), layout},
+		Attributes:    sizes,
 		MatrixProduct: true,
 		FLOPs:         2 * float64(rows) * float64(in) * float64(out),
 		Host:          host.For(dt, host.LinearForward[float32], host.LinearForward[float64]),
@@ -94,14 +96,16 @@ func linear(x, w, b *gorgonia.Node, layout int64, kept int) (*gorgonia.Node, err
 		g.Out = wideSpec(OperandSpec(in[1]))
 		if kept > 0 {
 			g.Out.Shape[0] = kept
-			g.Ints = append(slices.Clone(d.Ints), int64(kept))
+			padded := sizes
+			padded.Kept = kept
+			g.Attributes = padded
 		}
 		g.Host = host.For(dt, host.LinearGradWeight[float32], host.LinearGradWeight[float64])
 		dw, err := Apply(g, nil, nil, dy, in[0])
 		if err != nil {
 			return nil, err
 		}
-		g.Ints = d.Ints
+		g.Attributes = sizes
 		grads := gorgonia.Nodes{dx, dw}
 		if len(in) == 3 {
 			g.Kernel = "linear.grad_bias"

@@ -40,7 +40,8 @@ type Description struct {
 	Uses []Use
 	// Attributes are the kernel's, a comparable structure of numbers, or nil.
 	Attributes any
-	// Ints and Floats are the kernel's attributes.
+	// Ints and Floats are the attributes of a kernel without a structure, in the
+	// order its documentation gives.
 	Ints   []int64
 	Floats []float64
 	// InPlace lists the operands whose memory the result may take when they

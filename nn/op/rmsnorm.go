@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
@@ -13,7 +14,7 @@ import (
 // (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019). x is
 // (…, C), w is (C).
 //
-// Kernels (Ints: rows, C; Floats: eps):
+// Kernels (kernel.Rows):
 //
 //	rmsnorm.forward      x, w            → y, rstd (rows), in place
 //	rmsnorm.grad_weight  dy, x, rstd     → dw = Σ dy·x̂ over rows, can accumulate
@@ -30,22 +31,20 @@ func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	d := Description{
-		Kernel:  "rmsnorm.forward",
-		Cheap:   true,
-		Out:     s,
-		Extras:  []device.Spec{{DType: wide(s.DType), Shape: []int{rows}}},
-		Ints:    []int64{int64(rows), int64(cols)},
-		Floats:  []float64{eps},
-		InPlace: []int{0},
-		Host:    host.For(s.DType, rmsNormForward[float32], rmsNormForward[float64]),
+		Kernel:     "rmsnorm.forward",
+		Cheap:      true,
+		Out:        s,
+		Extras:     []device.Spec{{DType: wide(s.DType), Shape: []int{rows}}},
+		Attributes: kernel.Rows{Rows: rows, Columns: cols, Epsilon: eps},
+		InPlace:    []int{0},
+		Host:       host.For(s.DType, rmsNormForward[float32], rmsNormForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := Description{
 			Kernel:      "rmsnorm.grad_weight",
 			Out:         OperandSpec(in[1]),
 			Uses:        []Use{{y, 0}},
-			Ints:        d.Ints,
-			Floats:      d.Floats,
+			Attributes:  d.Attributes,
 			Accumulates: true,
 			Host:        host.For(s.DType, rmsNormGradWeight[float32], rmsNormGradWeight[float64]),
 		}
@@ -63,7 +62,8 @@ func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 }
 
 func rmsNormForward[T device.Float](c *device.Call) error {
-	rows, cols, eps := int(c.Ints[0]), int(c.Ints[1]), c.Floats[0]
+	a := c.Attributes.(kernel.Rows)
+	rows, cols, eps := a.Rows, a.Columns, a.Epsilon
 	x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1])
 	y, rstd := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
 	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
@@ -80,7 +80,8 @@ func rmsNormForward[T device.Float](c *device.Call) error {
 }
 
 func rmsNormGradInput[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	shape := c.Attributes.(kernel.Rows)
+	rows, cols := shape.Rows, shape.Columns
 	dy, x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
 	rstd, dx := device.Floats[T](c.In[3]), device.Floats[T](c.Out[0])
 	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
@@ -98,7 +99,8 @@ func rmsNormGradInput[T device.Float](c *device.Call) error {
 }
 
 func rmsNormGradWeight[T device.Float](c *device.Call) error {
+	a := c.Attributes.(kernel.Rows)
 	host.NormGradWeight(device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), nil, device.Floats[T](c.In[2]),
-		int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
+		a.Rows, a.Columns, device.Floats[T](c.Out[0]), c.Accumulate)
 	return nil
 }

@@ -3,13 +3,14 @@ package op
 import (
 	"gorgonia.org/gorgonia"
 
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Softmax is eˣ/Σeˣ over the last dimension; each row's maximum is subtracted
 // first, so any finite logits give finite results.
 //
-// Kernels (Ints: rows, columns):
+// Kernels (kernel.Rows):
 //
 //	softmax.forward  x      → y, in place
 //	softmax.grad     y, dy  → dx = y·(dy − Σ y·dy), in place, can accumulate
@@ -19,11 +20,11 @@ func Softmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	d := Description{
-		Kernel:  "softmax.forward",
-		Out:     s,
-		Ints:    []int64{int64(rows), int64(cols)},
-		InPlace: []int{0},
-		Host:    host.For(s.DType, host.SoftmaxForward[float32], host.SoftmaxForward[float64]),
+		Kernel:     "softmax.forward",
+		Out:        s,
+		Attributes: kernel.Rows{Rows: rows, Columns: cols},
+		InPlace:    []int{0},
+		Host:       host.For(s.DType, host.SoftmaxForward[float32], host.SoftmaxForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d

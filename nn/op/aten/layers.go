@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
@@ -187,16 +188,15 @@ func LayerNorm(x, w, b *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	}
 	stat := device.Spec{DType: statistics(s.DType), Shape: []int{rows}}
 	d := op.Description{
-		Kernel: "aten.native_layer_norm",
-		Out:    s,
-		Extras: []device.Spec{stat, stat},
-		Ints:   []int64{int64(rows), int64(cols)},
-		Floats: []float64{eps},
-		Host:   host.For(s.DType, host.LayerNormForward[float32], host.LayerNormForward[float64]),
+		Kernel:     "aten.native_layer_norm",
+		Out:        s,
+		Extras:     []device.Spec{stat, stat},
+		Attributes: kernel.Rows{Rows: rows, Columns: cols, Epsilon: eps},
+		Host:       host.For(s.DType, host.LayerNormForward[float32], host.LayerNormForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		var dx, dw, db *gorgonia.Node
-		g := op.Description{Ints: d.Ints, Floats: d.Floats, Uses: []op.Use{{Node: y, Extra: 0}, {Node: y, Extra: 1}}}
+		g := op.Description{Attributes: d.Attributes, Uses: []op.Use{{Node: y, Extra: 0}, {Node: y, Extra: 1}}}
 		g.Kernel, g.Out = "aten.native_layer_norm_backward", s
 		g.Host = host.For(s.DType, host.LayerNormGradInput[float32], host.LayerNormGradInput[float64])
 		dx, err := op.Apply(g, nil, nil, dy, in[0], in[1])

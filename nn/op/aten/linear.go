@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
@@ -23,9 +24,9 @@ func Linear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 	if len(xs) == 0 || len(ws) != 2 {
 		return nil, fmt.Errorf("linear: x %v and w %v: x needs a dimension, w two", xs, ws)
 	}
-	in, out, layout := ws[1], ws[0], int64(0)
+	in, out := ws[1], ws[0]
 	if conv1d {
-		in, out, layout = out, in, 1
+		in, out = out, in
 	}
 	if xs[len(xs)-1] != in || x.Dtype() != w.Dtype() {
 		return nil, fmt.Errorf("linear: x %v %v does not go with w %v %v", x.Dtype(), xs, w.Dtype(), ws)
@@ -38,7 +39,7 @@ func Linear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 	d := op.Description{
 		Kernel:        "aten.mm",
 		Out:           device.Spec{DType: dt, Shape: append(slices.Clone([]int(xs[:len(xs)-1])), out)},
-		Ints:          []int64{int64(rows), int64(in), int64(out), layout},
+		Attributes:    kernel.Linear{Rows: rows, In: in, Out: out, InFirst: conv1d},
 		MatrixProduct: true,
 		FLOPs:         2 * float64(rows) * float64(in) * float64(out),
 		Host:          host.For(dt, host.LinearForward[float32], host.LinearForward[float64]),
@@ -94,11 +95,11 @@ func Linear(x, w, b *gorgonia.Node, conv1d bool) (*gorgonia.Node, error) {
 func columnSum(dy, like *gorgonia.Node, rows, cols int64) (*gorgonia.Node, error) {
 	s := op.OperandSpec(like)
 	d := op.Description{
-		Kernel:    "aten.sum",
-		Out:       s,
-		Validates: true,
-		Ints:      []int64{rows, 0, cols, 0},
-		Host:      host.For(s.DType, host.LinearGradBias[float32], host.LinearGradBias[float64]),
+		Kernel:     "aten.sum",
+		Out:        s,
+		Validates:  true,
+		Attributes: kernel.Linear{Rows: int(rows), Out: int(cols)},
+		Host:       host.For(s.DType, host.LinearGradBias[float32], host.LinearGradBias[float64]),
 	}
 	m := (&memoryScript{}).result(0)
 	if buffer, semaphores := columnSumBuffers(rows, cols, statistics(s.DType).Size()); buffer > 0 {

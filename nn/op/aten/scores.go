@@ -4,6 +4,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
@@ -104,7 +105,7 @@ func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error)
 // softmax is PyTorch's _safe_softmax over the keys.
 func (a mathAttention) softmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 	rows := int64(a.batch) * int64(a.heads) * int64(a.tokens)
-	ints := []int64{rows, int64(a.tokens)}
+	attributes := kernel.Rows{Rows: int(rows), Columns: a.tokens}
 	m := (&memoryScript{}).result(0)
 	infinite := m.temporary(rows * int64(a.tokens))
 	all := m.temporary(rows)
@@ -113,11 +114,11 @@ func (a mathAttention) softmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		b := (&memoryScript{}).result(0)
 		b.passing(rows * int64(a.tokens) * a.dt.Size()) // dy·y
-		dx, err := op.Apply(op.Description{Kernel: "aten._softmax_backward_data", Out: a.square(), Ints: ints, Memory: b.steps,
+		dx, err := op.Apply(op.Description{Kernel: "aten._softmax_backward_data", Out: a.square(), Attributes: attributes, Memory: b.steps,
 			Host: host.For(a.dt, host.SoftmaxGradient[float32], host.SoftmaxGradient[float64])}, nil, nil, y, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten._softmax", Out: a.square(), Ints: ints, Memory: m.steps,
+	return op.Apply(op.Description{Kernel: "aten._softmax", Out: a.square(), Attributes: attributes, Memory: m.steps,
 		Host: host.For(a.dt, host.SoftmaxForward[float32], host.SoftmaxForward[float64])}, []bool{true}, gradient, x)
 }
 

@@ -1,6 +1,8 @@
 package host
 
-import "testing"
+import (
+	"testing"
+)
 
 // The tile of every head size is a whole number of the matrix kernels' columns,
 // fits the working memory, and is as large as one goroutine's product allows.

@@ -4,11 +4,13 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // LayerNormForward is layernorm.forward of op.LayerNorm.
 func LayerNormForward[T device.Float](c *device.Call) error {
-	rows, cols, eps := int(c.Ints[0]), int(c.Ints[1]), c.Floats[0]
+	a := c.Attributes.(kernel.Rows)
+	rows, cols, eps := a.Rows, a.Columns, a.Epsilon
 	x, w, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	mean, rstd := device.Floats[T](c.Out[1]), device.Floats[T](c.Out[2])
 	var b []T
@@ -37,7 +39,8 @@ func LayerNormForward[T device.Float](c *device.Call) error {
 
 // LayerNormGradInput is layernorm.grad_input of op.LayerNorm.
 func LayerNormGradInput[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	shape := c.Attributes.(kernel.Rows)
+	rows, cols := shape.Rows, shape.Columns
 	dy, x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
 	mean, rstd, dx := device.Floats[T](c.In[3]), device.Floats[T](c.In[4]), device.Floats[T](c.Out[0])
 	device.Parallel(rows, RowGrain(cols), func(lo, hi int) {
@@ -76,7 +79,8 @@ func NormSums[T device.Float](dy, x, w []T, m float64) (a, b float64) {
 
 // LayerNormGradWeight is layernorm.grad_weight of op.LayerNorm.
 func LayerNormGradWeight[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	shape := c.Attributes.(kernel.Rows)
+	rows, cols := shape.Rows, shape.Columns
 	NormGradWeight(device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2]),
 		device.Floats[T](c.In[3]), rows, cols, device.Floats[T](c.Out[0]), c.Accumulate)
 	return nil
@@ -111,6 +115,7 @@ func NormGradWeight[T device.Float](dy, x, mean, rstd []T, rows, cols int, dw []
 
 // NormGradBias is layernorm.grad_bias of op.LayerNorm.
 func NormGradBias[T device.Float](c *device.Call) error {
-	SumRows(device.Floats[T](c.In[0]), int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
+	a := c.Attributes.(kernel.Rows)
+	SumRows(device.Floats[T](c.In[0]), a.Rows, a.Columns, device.Floats[T](c.Out[0]), c.Accumulate)
 	return nil
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/gemm"
 )
 
@@ -17,10 +18,11 @@ func Product[T device.Float](ta, tb bool, m, n, k int, a []T, lda int, b []T, ld
 
 // LinearForward is linear.forward of op.Linear.
 func LinearForward[T device.Float](c *device.Call) error {
-	rows, in, out := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
+	a := c.Attributes.(kernel.Linear)
+	rows, in, out := a.Rows, a.In, a.Out
 	x, w, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	transposed, ldw := true, in
-	if c.Ints[3] == 1 {
+	if a.InFirst {
 		transposed, ldw = false, out
 	}
 	if len(c.In) == 3 {
@@ -37,9 +39,10 @@ func LinearForward[T device.Float](c *device.Call) error {
 
 // LinearGradInput is linear.grad_input of op.Linear.
 func LinearGradInput[T device.Float](c *device.Call) error {
-	rows, in, out := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
+	a := c.Attributes.(kernel.Linear)
+	rows, in, out := a.Rows, a.In, a.Out
 	dy, w, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	if c.Ints[3] == 1 {
+	if a.InFirst {
 		Product(false, true, rows, in, out, dy, out, w, out, dx, in, c.Accumulate)
 	} else {
 		Product(false, false, rows, in, out, dy, out, w, in, dx, in, c.Accumulate)
@@ -49,14 +52,15 @@ func LinearGradInput[T device.Float](c *device.Call) error {
 
 // LinearGradWeight is linear.grad_weight of op.Linear.
 func LinearGradWeight[T device.Float](c *device.Call) error {
-	rows, in, out := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
+	a := c.Attributes.(kernel.Linear)
+	rows, in, out := a.Rows, a.In, a.Out
 	dy, x, dw := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	if c.Ints[3] == 1 {
+	if a.InFirst {
 		Product(true, false, in, out, rows, x, in, dy, out, dw, out, c.Accumulate)
 	} else {
 		kept := out
-		if len(c.Ints) > 4 {
-			kept = int(c.Ints[4])
+		if a.Kept > 0 {
+			kept = a.Kept
 		}
 		Product(true, false, kept, in, rows, dy, out, x, in, dw, in, c.Accumulate)
 	}
@@ -65,7 +69,7 @@ func LinearGradWeight[T device.Float](c *device.Call) error {
 
 // LinearGradBias is linear.grad_bias of op.Linear.
 func LinearGradBias[T device.Float](c *device.Call) error {
-	rows, out := int(c.Ints[0]), int(c.Ints[2])
-	SumRows(device.Floats[T](c.In[0]), rows, out, device.Floats[T](c.Out[0]), c.Accumulate)
+	a := c.Attributes.(kernel.Linear)
+	SumRows(device.Floats[T](c.In[0]), a.Rows, a.Out, device.Floats[T](c.Out[0]), c.Accumulate)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // LogSumExp is log Σ exp(x), without overflow whatever the size of x.
@@ -24,7 +25,8 @@ func LogSumExp[T device.Float](x []T) float64 {
 
 // SoftmaxForward is softmax.forward of op.Softmax.
 func SoftmaxForward[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	shape := c.Attributes.(kernel.Rows)
+	rows, cols := shape.Rows, shape.Columns
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	device.Parallel(rows, 1+Costly/cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
@@ -56,7 +58,8 @@ func SoftmaxForward[T device.Float](c *device.Call) error {
 
 // SoftmaxGradient is softmax.grad of op.Softmax.
 func SoftmaxGradient[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	shape := c.Attributes.(kernel.Rows)
+	rows, cols := shape.Rows, shape.Columns
 	y, dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	device.Parallel(rows, RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
