@@ -231,6 +231,8 @@ func TestParseConfig(t *testing.T) {
 		" max_split_size_mb : 128 , garbage_collection_threshold:0.8, ": {MaxSplitBytes: 128 * mib, GarbageCollectionThreshold: 0.8},
 		"roundup_power2_divisions:4,backend:native":                     {RoundupPower2Divisions: all4},
 		"pinned_use_cuda_host_register:True":                            {},
+		"throw_on_cudamalloc_oom:True,large_segment_size_mb:40":         {LargeSegmentBytes: 40 * mib},
+		"per_process_memory_fraction:0.85":                              {MemoryFraction: 0.85},
 		"roundup_power2_divisions:[4:2,8:1,>:16]": {RoundupPower2Divisions: [RoundupIntervals]int{2, 2, 2, 1,
 			16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16}},
 	} {
@@ -251,7 +253,8 @@ func TestParseConfig(t *testing.T) {
 		"roundup_power2_divisions:[4:2,2:2]":       "follow",
 		"roundup_power2_divisions:[4:2":            "bracket",
 		"roundup_power2_divisions:[4]":             "MiB:divisions",
-		"per_process_memory_fraction:0.5":          "unknown allocator setting",
+		"per_process_memory_fraction:1.5":          "up to 1",
+		"large_segment_size_mb:9":                  "from 10",
 		"roundup_power2_divisions:[>:2,4:2,max:8]": "follow",
 	} {
 		if _, err := ParseConfig(s); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

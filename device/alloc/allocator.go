@@ -13,7 +13,9 @@ package alloc
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 )
 
 // Allocator hands out blocks of a Backing's memory. It is used by one
@@ -27,19 +29,34 @@ type Allocator struct {
 	observers []func(*Event)
 	event     Event // what observers see
 
-	small, large pool
-	segments     []*segment
-	stats        Stats
-	nextOrder    uint64
-	recycled     *Block // unused Block structs, linked by next
-	seed         uint64
+	pools     // the default pool's
+	private   map[PoolID]*pools
+	released  map[PoolID]bool // private pools whose cached memory may go
+	segments  []*segment
+	stats     Stats
+	nextOrder uint64
+	recycled  *Block // unused Block structs, linked by next
+	seed      uint64
 }
 
 // New returns an allocator with nothing reserved. ExpandableSegments is
 // dropped from the settings when b is not a Mapper; Config tells.
 func New(b Backing, c Config) *Allocator {
-	a := &Allocator{backing: b, config: c, maxSplit: math.MaxInt64, rounding: c.MaxNonSplitRoundingBytes}
+	a := &Allocator{backing: b}
 	a.mapper, _ = b.(Mapper)
+	a.SetConfig(c)
+	a.pools = a.newPools(PoolID{})
+	return a
+}
+
+// SetConfig changes the settings for what comes, as PyTorch's
+// _set_allocator_settings does. ExpandableSegments needs a Mapper; the size of
+// large segments and AddressOrder stay.
+func (a *Allocator) SetConfig(c Config) {
+	if len(a.segments) > 0 {
+		c.LargeSegmentBytes, c.AddressOrder = a.config.LargeSegmentBytes, a.config.AddressOrder
+	}
+	a.config, a.maxSplit, a.rounding = c, math.MaxInt64, c.MaxNonSplitRoundingBytes
 	if a.mapper == nil {
 		a.config.ExpandableSegments = false
 	}
@@ -49,9 +66,49 @@ func New(b Backing, c Config) *Allocator {
 	if a.rounding == 0 {
 		a.rounding = largeSegment
 	}
-	a.small = pool{small: true, page: smallSegment}
-	a.large = pool{page: largeSegment}
-	return a
+}
+
+func (a *Allocator) newPools(id PoolID) pools {
+	return pools{small: pool{id: id, small: true, page: smallSegment}, large: pool{id: id, page: a.config.SegmentBytes(smallMax + 1)}}
+}
+
+// poolsOf is the two pools that a PoolID names.
+func (a *Allocator) poolsOf(id PoolID) *pools {
+	if id == (PoolID{}) {
+		return &a.pools
+	}
+	p := a.private[id]
+	if p == nil {
+		if a.private == nil {
+			a.private = map[PoolID]*pools{}
+		}
+		made := a.newPools(id)
+		p = &made
+		a.private[id] = p
+	}
+	return p
+}
+
+// ReleasePool lets EmptyCache, and allocations that do not fit, give a private
+// pool's cached memory back, which before they do not touch, as PyTorch does
+// when the last graph of a pool is gone.
+func (a *Allocator) ReleasePool(id PoolID) {
+	if a.released == nil {
+		a.released = map[PoolID]bool{}
+	}
+	a.released[id] = true
+}
+
+// releasable lists the pools whose cached memory may go, large ones before
+// small ones.
+func (a *Allocator) releasable() []*pool {
+	list := []*pool{&a.large, &a.small}
+	for _, id := range slices.SortedFunc(maps.Keys(a.private), func(x, y PoolID) int { return slices.Compare(x[:], y[:]) }) {
+		if a.released[id] {
+			list = append(list, &a.private[id].large, &a.private[id].small)
+		}
+	}
+	return list
 }
 
 // Config returns the settings in force.
@@ -68,6 +125,21 @@ func (a *Allocator) Observe(f func(*Event)) { a.observers = append(a.observers, 
 // For 0 bytes it returns a nil Block, which all of Block's methods and Free
 // accept.
 func (a *Allocator) Malloc(bytes int64, stream int, tag Tag) (*Block, error) {
+	return a.MallocIn(PoolID{}, bytes, stream, tag)
+}
+
+// MallocIn is Malloc out of the pool that id names.
+func (a *Allocator) MallocIn(id PoolID, bytes int64, stream int, tag Tag) (*Block, error) {
+	return a.malloc(id, bytes, stream, tag, false)
+}
+
+// MallocNew is MallocIn out of new memory, whatever is cached: for replays of
+// recordings that show new memory being taken.
+func (a *Allocator) MallocNew(id PoolID, bytes int64, stream int, tag Tag) (*Block, error) {
+	return a.malloc(id, bytes, stream, tag, true)
+}
+
+func (a *Allocator) malloc(id PoolID, bytes int64, stream int, tag Tag, reserve bool) (*Block, error) {
 	if bytes <= 0 {
 		if bytes == 0 {
 			return nil, nil
@@ -78,8 +150,11 @@ func (a *Allocator) Malloc(bytes int64, stream int, tag Tag) (*Block, error) {
 		return nil, a.outOfMemory(bytes, bytes, bytes, stream, tag, nil)
 	}
 	size := a.config.RoundBytes(bytes)
-	p := a.poolFor(size)
-	b := a.findFree(p, size, stream)
+	p := a.poolFor(id, size)
+	var b *Block
+	if !reserve {
+		b = a.findFree(p, size, stream)
+	}
 	if b == nil {
 		var err error
 		if b, err = a.obtain(p, bytes, size, stream, tag); err != nil {
@@ -138,21 +213,22 @@ func (a *Allocator) CompleteFree(b *Block) {
 	}
 }
 
-// Cached reports whether a free block could serve a request of bytes on a
-// stream now, without new memory.
-func (a *Allocator) Cached(bytes int64, stream int) bool {
+// Cached reports whether a free block of a pool could serve a request of bytes
+// on a stream now, without new memory.
+func (a *Allocator) Cached(id PoolID, bytes int64, stream int) bool {
 	if bytes <= 0 || bytes > maxRequest {
 		return bytes == 0
 	}
 	size := a.config.RoundBytes(bytes)
-	return a.fit(a.poolFor(size), size, stream) != nil
+	return a.fit(a.poolFor(id, size), size, stream) != nil
 }
 
-func (a *Allocator) poolFor(size int64) *pool {
+func (a *Allocator) poolFor(id PoolID, size int64) *pool {
+	p := a.poolsOf(id)
 	if size <= smallMax {
-		return &a.small
+		return &p.small
 	}
-	return &a.large
+	return &p.large
 }
 
 // findFree takes the best fit out of the pool; nil if there is none.
@@ -170,6 +246,12 @@ func (a *Allocator) fit(p *pool, size int64, stream int) *Block {
 	b := p.free.atLeast(stream, size)
 	if b == nil {
 		return nil
+	}
+	// Expandable segments serve nothing once they are switched off.
+	for !a.config.ExpandableSegments && b.segment.expandable {
+		if b = p.free.after(b); b == nil || b.stream != stream {
+			return nil
+		}
 	}
 	// The last block of an expandable segment counts with the addresses
 	// that it can still grow into: a smaller real fit is preferred.

@@ -107,8 +107,16 @@ type segment struct {
 	index      int    // in Allocator.segments
 }
 
+// PoolID names a memory pool. The zero PoolID is the default pool; others are
+// private, such as a CUDA graph's: their blocks serve no other pool's requests.
+type PoolID [2]int64
+
+// pools are the two size classes of a PoolID.
+type pools struct{ small, large pool }
+
 // pool holds the free blocks of one size class, small or large.
 type pool struct {
+	id       PoolID
 	free     tree
 	unmapped []*Block // by stream, then order
 	small    bool

@@ -39,8 +39,19 @@ type Config struct {
 	// ExpandableSegments reserves addresses and maps pages as needed
 	// (expandable_segments). It needs a Mapper.
 	ExpandableSegments bool
-	// LimitBytes bounds reserved bytes; 0 means no limit.
+	// LargeSegmentBytes is the size of segments for blocks of more than 1 MiB
+	// and less than 10 MiB, and of the large pool's pages
+	// (large_segment_size_mb); 0 means 20 MiB.
+	LargeSegmentBytes int64
+	// LimitBytes bounds reserved bytes, as PyTorch's memory fraction does; 0
+	// means no limit. It is soft: an expandable segment is held to it by the
+	// size of the request and then maps whole pages, which can reach past it by
+	// less than a page. A card's size is hard; that bound is the Backing's.
 	LimitBytes int64
+	// MemoryFraction is the part of the card's size that LimitBytes is to be
+	// (per_process_memory_fraction); 0 means all. The allocator does not know
+	// the card: it does nothing before OnCard.
+	MemoryFraction float64
 	// AddressOrder resolves ties of best fit, and orders the giving back of
 	// segments, by the addresses that the Backing returned, as PyTorch does.
 	// Without it older segments come first, which is the same order for every
@@ -61,13 +72,31 @@ func (c *Config) RoundBytes(bytes int64) int64 {
 	return roundUp(bytes, minBlock)
 }
 
+// OnCard returns the settings with MemoryFraction of a card's bytes as
+// LimitBytes, unless there is a lower one.
+func (c Config) OnCard(bytes int64) Config {
+	if c.MemoryFraction > 0 && c.MemoryFraction < 1 && bytes > 0 {
+		if limit := int64(c.MemoryFraction * float64(bytes)); c.LimitBytes == 0 || limit < c.LimitBytes {
+			c.LimitBytes = limit
+		}
+	}
+	return c
+}
+
+// SegmentBytes is the size of the segment reserved for a block of blockBytes
+// when none is cached, under the default settings.
+func SegmentBytes(blockBytes int64) int64 { return (&Config{}).SegmentBytes(blockBytes) }
+
 // SegmentBytes is the size of the segment reserved for a block of blockBytes
 // when none is cached.
-func SegmentBytes(blockBytes int64) int64 {
+func (c *Config) SegmentBytes(blockBytes int64) int64 {
 	switch {
 	case blockBytes <= smallMax:
 		return smallSegment
 	case blockBytes < ownSegment:
+		if c.LargeSegmentBytes > 0 {
+			return c.LargeSegmentBytes
+		}
 		return largeSegment
 	default:
 		return roundUp(blockBytes, segmentRound)

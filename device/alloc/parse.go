@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -36,24 +37,41 @@ var settings = map[string]func(c *Config, value string) error{
 		c.ExpandableSegments = on
 		return nil
 	},
-	"backend": func(_ *Config, v string) error {
-		if v != "native" {
-			return fmt.Errorf("%q is not supported, only native", v)
+	"large_segment_size_mb": func(c *Config, v string) (err error) {
+		c.LargeSegmentBytes, err = parseMiB(v, ownSegment>>20)
+		return err
+	},
+	"per_process_memory_fraction": func(c *Config, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f > 0 && f <= 1) {
+			return fmt.Errorf("%q is not a number above 0 and up to 1", v)
 		}
+		c.MemoryFraction = f
 		return nil
+	},
+	"backend": func(_ *Config, v string) error {
+		switch v {
+		case "native":
+			return nil
+		case "cudaMallocAsync":
+			return errors.New("cudaMallocAsync leaves segments to CUDA's driver, so that reserved memory cannot be predicted; only native can")
+		}
+		return fmt.Errorf("%q is not supported, only native", v)
 	},
 }
 
 // without are keys that PyTorch has and that do not bear on which memory is
-// allocated; ParseConfig accepts and ignores them.
-var without = []string{"graph_capture_record_stream_reuse", "pinned_num_register_threads",
+// allocated: they are about pinned host memory, locking, addresses, and how an
+// allocation fails that does not fit. ParseConfig accepts and ignores them.
+var without = []string{"expandable_segments_reserve", "expandable_segments_reserve_by_class",
+	"graph_capture_record_stream_reuse", "pinned_free_catch_all", "pinned_num_register_threads",
 	"pinned_reserve_segment_size_mb", "pinned_use_background_threads", "pinned_use_cuda_host_register",
-	"pinned_use_hip_host_register", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc"}
+	"pinned_use_hip_host_register", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "throw_on_cudamalloc_oom"}
 
 // ParseConfig reads settings in the syntax of PYTORCH_CUDA_ALLOC_CONF, such as
 // "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:4]". Keys
-// that concern pinned host memory and locking have no effect here and are
-// ignored; an unknown key is an error.
+// that do not bear on which memory is allocated are ignored; an unknown key is
+// an error.
 func ParseConfig(s string) (Config, error) {
 	var c Config
 	rest := strings.Map(func(r rune) rune {

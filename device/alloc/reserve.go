@@ -36,7 +36,7 @@ func (a *Allocator) obtain(p *pool, bytes, size int64, stream int, tag Tag) (*Bl
 	if err == errLimit {
 		err = nil
 	}
-	return nil, a.outOfMemory(bytes, size, SegmentBytes(size), stream, tag, err)
+	return nil, a.outOfMemory(bytes, size, a.config.SegmentBytes(size), stream, tag, err)
 }
 
 // errLimit is reserve's answer when the allocator's own limit is in the way.
@@ -45,7 +45,7 @@ var errLimit = fmt.Errorf("%w: limit reached", ErrOutOfMemory)
 // reserve gets a new segment, or more pages of an expandable one, and returns
 // its free block of at least size bytes, which is in no pool.
 func (a *Allocator) reserve(p *pool, size int64, stream int, tag Tag) (*Block, error) {
-	bytes := SegmentBytes(size)
+	bytes := a.config.SegmentBytes(size)
 	if l := a.config.LimitBytes; l > 0 && bytes > l-a.stats.Reserved.Current {
 		return nil, errLimit
 	}
@@ -106,9 +106,10 @@ func (a *Allocator) releaseBlock(b *Block) error {
 }
 
 // EmptyCache gives every segment without a block in use, and every unused page
-// of expandable segments, back to the Backing. It stops at the first error.
+// of expandable segments, back to the Backing; private pools keep theirs until
+// ReleasePool. It stops at the first error.
 func (a *Allocator) EmptyCache() error {
-	for _, p := range []*pool{&a.large, &a.small} {
+	for _, p := range a.releasable() {
 		var pages []*Block
 		for b := p.free.first(); b != nil; {
 			next := p.free.after(b)

@@ -13,6 +13,7 @@ type Segment struct {
 	Bytes      int64
 	Stream     int
 	Small      bool // of the small pool
+	PoolID     PoolID
 	Expandable bool
 	Blocks     []BlockInfo
 }
@@ -47,7 +48,7 @@ func (a *Allocator) Segments() []Segment {
 				continue
 			}
 			if cur == nil {
-				list = append(list, Segment{Addr: b.addr, Stream: s.stream, Small: s.pool.small, Expandable: s.expandable})
+				list = append(list, Segment{Addr: b.addr, Stream: s.stream, Small: s.pool.small, PoolID: s.pool.id, Expandable: s.expandable})
 				cur = &list[len(list)-1]
 			}
 			cur.Bytes += b.size
@@ -78,9 +79,9 @@ func (a *Allocator) Restore(segments []Segment) ([]*Block, error) {
 	active := make([][]*Block, len(segments))
 	for i, index := range order {
 		s := &segments[index]
-		p := &a.large
+		p := &a.poolsOf(s.PoolID).large
 		if s.Small {
-			p = &a.small
+			p = &a.poolsOf(s.PoolID).small
 		}
 		var b *Block
 		if s.Expandable {
@@ -136,7 +137,7 @@ func (a *Allocator) restorePages(p *pool, s *Segment, segments []Segment, later 
 	if b == nil {
 		end := s.Addr + addressesBytes
 		for _, index := range later[1:] {
-			if n := &segments[index]; !n.Expandable || n.Small != s.Small || n.Stream != s.Stream {
+			if n := &segments[index]; !n.Expandable || n.Small != s.Small || n.Stream != s.Stream || n.PoolID != s.PoolID {
 				end = min(end, n.Addr)
 				break
 			}

@@ -16,12 +16,12 @@ const (
 // that the file has, because a pickle can refer to one value many times, and
 // by what this process may use.
 type budget struct {
-	built      int64 // bytes taken
-	allowed    int64 // refreshed by the source as it reads
-	limit      int64 // of this process; 0 for none
-	limitNames string
-	pickle     int64 // bytes read of the pickle
-	file       int64 // and of the file
+	built     int64 // bytes taken
+	allowed   int64 // refreshed by the source as it reads
+	limit     int64 // of this process; 0 for none
+	limitName string
+	pickle    int64 // bytes read of the pickle
+	file      int64 // and of the file
 }
 
 // read tells the budget how far the pickle and the file have been read.
@@ -42,7 +42,7 @@ func (b *budget) err() error {
 		return nil
 	}
 	if b.limit > 0 && b.allowed == b.limit {
-		return fmt.Errorf("it takes more memory than the %d MiB that %s leaves for it", b.limit>>20, b.limitNames)
+		return fmt.Errorf("it takes more memory than the %d MiB that %s leaves for it", b.limit>>20, b.limitName)
 	}
 	return fmt.Errorf("it builds more than %d bytes out of %d (%d in the file), which a memory snapshot never does", b.allowed, b.pickle, b.file)
 }

@@ -89,6 +89,11 @@ func (f Frame) Kind() FrameKind {
 		return pythonKind(strings.ReplaceAll(f.Filename, `\`, "/"))
 	case ".go":
 		return UserFrame
+	case "":
+		// A script without an ending has lines, as native code hardly has.
+		if f.Line > 0 && !strings.Contains(f.Name, "::") && !strings.HasPrefix(f.Filename, "?") {
+			return pythonKind(f.Filename)
+		}
 	}
 	if f.Operation() != "" {
 		return OperationFrame
@@ -169,7 +174,7 @@ func (o Origin) String() string {
 		return o.Operation
 	}
 	place := o.Frame.Name
-	if o.Kind != ModuleFrame && o.Kind != RuntimeFrame {
+	if o.Kind != ModuleFrame && (o.Kind != RuntimeFrame || o.Frame.Line > 0) {
 		place = fmt.Sprintf("%s:%d %s", o.Frame.Filename, o.Frame.Line, o.Frame.Name)
 	}
 	if o.Operation != "" {

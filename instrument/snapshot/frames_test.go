@@ -14,6 +14,8 @@ func TestFrameKind(t *testing.T) {
 		{"/home/me/lib/python/tools.py", "forward", 3, UserFrame, ""},
 		{"/home/me/torch/train.py", "main", 3, UserFrame, ""},
 		{`C:\work\train.py`, "main", 3, UserFrame, ""},
+		{"/usr/local/bin/train", "main", 3, UserFrame, ""},
+		{"??", "start_thread", 3, RuntimeFrame, ""},
 		{"<stdin>", "<module>", 1, UserFrame, ""},
 		{"<ipython-input-3-aa>", "<module>", 1, UserFrame, ""},
 		{"/tmp/ipykernel_77/12.py", "<module>", 1, UserFrame, ""},

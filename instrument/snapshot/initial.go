@@ -14,6 +14,7 @@ type liveBlock struct {
 	requested int64
 	bytes     int64 // 0 if not known
 	pending   bool
+	stack     StackID
 }
 
 // past is the state of one device's memory while its history is undone.
@@ -28,14 +29,22 @@ type past struct {
 // initialSegments is the state of memory before a device's history, found by
 // undoing the history from the state at its end. Segments and blocks are those
 // that a recorder which started late has missed.
-func initialSegments(s *Snapshot, device int) ([]alloc.Segment, error) {
+//
+// c is the settings at the history's start.
+func initialSegments(s *Snapshot, device int, c alloc.Config, pools *poolFinder) ([]alloc.Segment, error) {
+	return segmentsBefore(s, device, 0, c, pools)
+}
+
+// segmentsBefore is the state of memory before an entry of a device's history.
+// A block's Tag is its StackID where the state at the end tells it.
+func segmentsBefore(s *Snapshot, device, entry int, c alloc.Config, pools *poolFinder) ([]alloc.Segment, error) {
 	p := &past{blocks: map[uint64]liveBlock{}, whole: map[uint64]alloc.Segment{}}
 	for i := range s.Segments {
 		g := &s.Segments[i]
 		if g.Device != device {
 			continue
 		}
-		seg := alloc.Segment{Addr: g.Addr, Bytes: g.Bytes, Stream: g.Stream, Small: g.Pool == "small", Expandable: g.Expandable}
+		seg := alloc.Segment{Addr: g.Addr, Bytes: g.Bytes, Stream: g.Stream, Small: g.Pool == "small", PoolID: g.PoolID, Expandable: g.Expandable}
 		if g.Expandable {
 			p.pages = append(p.pages, seg)
 		} else {
@@ -43,20 +52,20 @@ func initialSegments(s *Snapshot, device int) ([]alloc.Segment, error) {
 		}
 		for _, b := range g.Blocks {
 			if b.State != alloc.Inactive {
-				p.blocks[b.Addr] = liveBlock{b.Addr, b.RequestedBytes, b.Bytes, b.State == alloc.ActivePendingFree}
+				p.blocks[b.Addr] = liveBlock{b.Addr, b.RequestedBytes, b.Bytes, b.State == alloc.ActivePendingFree, b.Stack}
 			}
 		}
 	}
 	trace := s.Traces[device]
-	for i := len(trace) - 1; i >= 0; i-- {
-		if err := p.undo(&trace[i]); err != nil {
+	for i := len(trace) - 1; i >= entry; i-- {
+		if err := p.undo(&trace[i], pools.of(i, &trace[i])); err != nil {
 			return nil, fmt.Errorf("entry %d does not lead to the segments at the end: %w", i, err)
 		}
 	}
-	return p.layOut(s.Settings.Config(), trace)
+	return p.layOut(c, trace[entry:])
 }
 
-func (p *past) undo(e *TraceEntry) error {
+func (p *past) undo(e *TraceEntry, pool PoolID) error {
 	b, live := p.blocks[e.Addr]
 	switch e.Action {
 	case Alloc:
@@ -85,11 +94,11 @@ func (p *past) undo(e *TraceEntry) error {
 			return fmt.Errorf("there is a segment at %#x after segment_free", e.Addr)
 		}
 		// Segments of the large pool are larger.
-		p.whole[e.Addr] = alloc.Segment{Addr: e.Addr, Bytes: e.Bytes, Stream: e.Stream, Small: e.Bytes == alloc.SegmentBytes(1)}
+		p.whole[e.Addr] = alloc.Segment{Addr: e.Addr, Bytes: e.Bytes, Stream: e.Stream, Small: e.Bytes == alloc.SegmentBytes(1), PoolID: pool}
 	case SegmentMap:
 		return p.removePages(e)
 	case SegmentUnmap:
-		return p.addPages(e)
+		return p.addPages(e, pool)
 	}
 	return nil
 }
@@ -117,21 +126,21 @@ func (p *past) removePages(e *TraceEntry) error {
 }
 
 // addPages puts the range of a segment_unmap in, joined to what it touches.
-func (p *past) addPages(e *TraceEntry) error {
+func (p *past) addPages(e *TraceEntry, pool PoolID) error {
 	if e.Bytes == 0 {
 		return fmt.Errorf("segment_unmap of 0 bytes at %#x", e.Addr)
 	}
 	// With no neighbour to tell, a range of whole large pages is taken to be
 	// of the large pool.
 	const largePage = 20 << 20
-	g := alloc.Segment{Addr: e.Addr, Bytes: e.Bytes, Stream: e.Stream, Small: e.Bytes%largePage != 0, Expandable: true}
+	g := alloc.Segment{Addr: e.Addr, Bytes: e.Bytes, Stream: e.Stream, Small: e.Bytes%largePage != 0, PoolID: pool, Expandable: true}
 	for i := 0; i < len(p.pages); {
 		n := p.pages[i]
 		end, nEnd := g.Addr+uint64(g.Bytes), n.Addr+uint64(n.Bytes)
 		if g.Addr < nEnd && n.Addr < end {
 			return fmt.Errorf("the %d bytes at %#x are mapped after segment_unmap", e.Bytes, e.Addr)
 		}
-		if n.Stream == g.Stream && (nEnd == g.Addr || n.Addr == end) {
+		if n.Stream == g.Stream && n.PoolID == g.PoolID && (nEnd == g.Addr || n.Addr == end) {
 			g.Addr, g.Bytes, g.Small = min(g.Addr, n.Addr), g.Bytes+n.Bytes, n.Small
 			p.pages = slices.Delete(p.pages, i, i+1)
 			i = 0
@@ -180,7 +189,7 @@ func (p *past) layOut(c alloc.Config, trace []TraceEntry) ([]alloc.Segment, erro
 			if b.pending {
 				state = alloc.ActivePendingFree
 			}
-			g.Blocks = append(g.Blocks, alloc.BlockInfo{Addr: b.addr, Bytes: size, RequestedBytes: b.requested, State: state})
+			g.Blocks = append(g.Blocks, alloc.BlockInfo{Addr: b.addr, Bytes: size, RequestedBytes: b.requested, State: state, Tag: alloc.Tag(b.stack)})
 			at = b.addr + uint64(size)
 		}
 		if at < end {

@@ -13,6 +13,7 @@ import (
 // others, above all of the file's, where they do not.
 type recordedMemory struct {
 	alloc.Addresses
+	left    int64        // what the card has left; negative for no bound
 	window  []TraceEntry // segment entries before the current allocation
 	strict  bool         // reservations fail where they failed in the file
 	failing bool         // the current allocation ran out of memory in the file
@@ -24,7 +25,7 @@ type span struct{ addr, end uint64 }
 var _ alloc.Mapper = (*recordedMemory)(nil)
 
 func newRecordedMemory(s *Snapshot, initial []alloc.Segment) *recordedMemory {
-	m := new(recordedMemory)
+	m := &recordedMemory{left: -1}
 	var top uint64
 	for _, t := range s.Traces {
 		for i := range t {
@@ -71,7 +72,36 @@ func (m *recordedMemory) failed() bool {
 	return m.window[0].Action == SegmentFree || m.window[0].Action == SegmentUnmap
 }
 
+// take counts bytes against the card's.
+func (m *recordedMemory) take(bytes int64) error {
+	if m.left < 0 {
+		return nil
+	}
+	if bytes > m.left {
+		return fmt.Errorf("%w: the card has %d bytes left", alloc.ErrOutOfMemory, m.left)
+	}
+	m.left -= bytes
+	return nil
+}
+
+func (m *recordedMemory) give(bytes int64) {
+	if m.left >= 0 {
+		m.left += bytes
+	}
+}
+
 func (m *recordedMemory) Reserve(bytes int64) (uint64, error) {
+	if err := m.take(bytes); err != nil {
+		return 0, err
+	}
+	addr, err := m.reserve(bytes)
+	if err != nil {
+		m.give(bytes)
+	}
+	return addr, err
+}
+
+func (m *recordedMemory) reserve(bytes int64) (uint64, error) {
 	if e := m.next(SegmentAlloc, bytes); e != nil {
 		s := span{e.Addr, e.Addr + uint64(bytes)}
 		i := m.find(s.addr)
@@ -93,6 +123,7 @@ func (m *recordedMemory) find(addr uint64) int {
 
 func (m *recordedMemory) Release(addr uint64, bytes int64) error {
 	m.next(SegmentFree, bytes)
+	m.give(bytes)
 	if i := m.find(addr); i < len(m.used) && m.used[i].addr == addr {
 		m.used = slices.Delete(m.used, i, i+1)
 	}
@@ -103,10 +134,11 @@ func (m *recordedMemory) Map(_ uint64, bytes int64) error {
 	if m.next(SegmentMap, bytes) == nil && m.failed() {
 		return fmt.Errorf("%w when the file was recorded", alloc.ErrOutOfMemory)
 	}
-	return nil
+	return m.take(bytes)
 }
 
 func (m *recordedMemory) Unmap(_ uint64, bytes int64) error {
+	m.give(bytes)
 	m.next(SegmentUnmap, bytes)
 	return nil
 }

@@ -16,10 +16,11 @@ const maxMemo = 1 << 18
 const maxText = 1 << 20
 
 // pickler writes the opcodes that PyTorch's viewer reads, which has no frames
-// to skip, no protocol 5 and no integers beyond 8 bytes. The first error
+// to skip, nothing of protocol 5 and no integers beyond 8 bytes. The first error
 // sticks.
 type pickler struct {
 	w       *bufio.Writer
+	short   bool // protocol 4 and later: short strings and MEMOIZE
 	err     error
 	memo    uint32 // values memoized so far
 	strings map[string]uint32
@@ -82,7 +83,14 @@ func (p *pickler) memoize() (uint32, bool) {
 	if p.memo == maxMemo {
 		return 0, false
 	}
-	p.op(opMemoize)
+	switch {
+	case p.short:
+		p.op(opMemoize)
+	case p.memo <= math.MaxUint8:
+		p.op(opBinPut, byte(p.memo))
+	default:
+		p.op(binary.LittleEndian.AppendUint32([]byte{opLongBinPut}, p.memo)...)
+	}
 	p.memo++
 	return p.memo - 1, true
 }
@@ -102,7 +110,7 @@ func (p *pickler) text(s string) {
 		return
 	}
 	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "\ufffd") // Python takes no other
-	if len(s) <= math.MaxUint8 {
+	if p.short && len(s) <= math.MaxUint8 {
 		p.op(opShortBinUnicode, byte(len(s)))
 	} else {
 		p.op(binary.LittleEndian.AppendUint32([]byte{opBinUnicode}, uint32(len(s)))...)

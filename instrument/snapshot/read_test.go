@@ -85,7 +85,7 @@ func TestReadRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
 		"empty":             {"", "byte 0: the file is empty"},
 		"text":              {"step,loss\n", "byte 0: not a pickle"},
-		"zip":               {"PK\x03\x04", "byte 0: not a pickle"},
+		"zip":               {"PK\x03\x04", "byte 0: a zip archive"},
 		"json":              {`{"segments": []}`, "byte 0: not a pickle"},
 		"protocol 1":        {"\x80\x01.", "protocol 1"},
 		"os.system":         {"\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.", `"os.system"`},
@@ -121,7 +121,7 @@ func TestReadRefuses(t *testing.T) {
 		"frames of numbers": {entries(with("frames", "](K\x01e")), "frames holds"},
 		"no address":        {entries("}(" + text("action") + text("alloc") + "u"), "addr is missing"},
 		"gzip header":       {"\x1f\x8b\x00", "gzip"},
-		"gzip of text":      {string(zip("hello")), "byte 0: not a pickle"},
+		"gzip of text":      {string(gzipped("hello")), "byte 0: not a pickle"},
 		"gzip checksum":     {string(damaged), "damaged compressed data"},
 		"bomb":              {bomb.String(), "expands"},
 	} {
@@ -134,7 +134,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func zip(s string) []byte {
+func gzipped(s string) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	io.WriteString(z, s)

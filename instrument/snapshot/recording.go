@@ -54,6 +54,9 @@ func Recording(rec *instrument.Recorder, segments []alloc.Segment, c alloc.Confi
 				continue // the viewer knows no change of a block's label
 			}
 			t := EntryOf(&e.Event)
+			if t.Action == OOM && c.LimitBytes > 0 {
+				t.DeviceFreeBytes = max(c.LimitBytes-e.ReservedBytes, 0)
+			}
 			t.TimeMicros = began.Add(e.Time).UnixMicro()
 			if !t.Action.OnSegment() {
 				o := of(e.Tag)

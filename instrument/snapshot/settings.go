@@ -14,18 +14,28 @@ type Settings struct {
 }
 
 // Config is the settings as the allocator takes them; those of a nil Settings
-// are the default. A limit is not part of a file's settings.
+// are the default. A limit is not part of a file's settings; MemoryFraction is
+// one of a card that the file does not name.
 func (s *Settings) Config() alloc.Config {
 	if s == nil {
 		return alloc.Config{}
 	}
 	c := alloc.Config{MaxSplitBytes: s.MaxSplitBytes, GarbageCollectionThreshold: s.GarbageCollectionThreshold,
 		ExpandableSegments: s.ExpandableSegments, RoundupPower2Divisions: s.RoundupPower2Divisions}
-	// The text holds one setting that the other fields do not.
+	// The text holds settings that the other fields do not.
 	if t, err := alloc.ParseConfig(s.AllocConf); err == nil {
-		c.MaxNonSplitRoundingBytes = t.MaxNonSplitRoundingBytes
+		c.MaxNonSplitRoundingBytes, c.LargeSegmentBytes, c.MemoryFraction = t.MaxNonSplitRoundingBytes, t.LargeSegmentBytes, t.MemoryFraction
 	}
 	return c
+}
+
+// Problem says what of the settings' text cannot be followed; nil if all can.
+func (s *Settings) Problem() error {
+	if s == nil {
+		return nil
+	}
+	_, err := alloc.ParseConfig(s.AllocConf)
+	return err
 }
 
 // SettingsOf is the Settings to write for an allocator's.
@@ -55,7 +65,7 @@ func SegmentsOf(device int, segments []alloc.Segment, stack func(alloc.Tag) Stac
 	for i := range segments {
 		s := &segments[i]
 		t := &list[i]
-		*t = Segment{Device: device, Addr: s.Addr, Bytes: s.Bytes, Stream: s.Stream, Pool: s.Pool(), Expandable: s.Expandable}
+		*t = Segment{Device: device, Addr: s.Addr, Bytes: s.Bytes, Stream: s.Stream, Pool: s.Pool(), PoolID: s.PoolID, Expandable: s.Expandable}
 		for _, b := range s.Blocks {
 			block := Block{Addr: b.Addr, Bytes: b.Bytes, RequestedBytes: b.RequestedBytes, State: b.State}
 			if b.State != alloc.Inactive {

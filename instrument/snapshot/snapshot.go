@@ -58,9 +58,8 @@ type Segment struct {
 	Blocks         []Block // by address, without gaps
 }
 
-// PoolID names a memory pool. The zero PoolID is the default pool; others are
-// private, such as a CUDA graph's.
-type PoolID [2]int64
+// PoolID names a memory pool; the zero PoolID is the default pool.
+type PoolID = alloc.PoolID
 
 // Block is a part of a segment.
 type Block struct {
@@ -78,7 +77,7 @@ type TraceEntry struct {
 	// for segment entries and the rounded size of the failed request for OOM.
 	Bytes           int64
 	Stream          int
-	TimeMicros      int64 // since 1970; 0 if the file does not say
+	TimeMicros      int64 // since 1970; 0 if the file does not say it
 	DeviceFreeBytes int64 // OOM only: free on the device then; -1 if the file does not say
 	Stack           StackID
 	Note            NoteID

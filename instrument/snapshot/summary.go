@@ -23,6 +23,7 @@ type Summary struct {
 	// for. The rounded size of a block that was freed is not in the file, so
 	// the peak of allocated bytes takes a Replay.
 	PeakReservedBytes, PeakRequestedBytes int64
+	PrivatePools                          []PoolUsage // at the end
 	// Live is the active blocks at the end, largest first.
 	Live []Block
 }
@@ -30,6 +31,7 @@ type Summary struct {
 // Summarize sums up every device that has segments or a history.
 func Summarize(s *Snapshot) []Summary {
 	byDevice := map[int]*Summary{}
+	private := map[int][]Segment{}
 	of := func(device int) *Summary {
 		if byDevice[device] == nil {
 			byDevice[device] = &Summary{Device: device}
@@ -39,6 +41,9 @@ func Summarize(s *Snapshot) []Summary {
 	for i := range s.Segments {
 		g := &s.Segments[i]
 		m := of(g.Device)
+		if g.PoolID != (PoolID{}) {
+			private[g.Device] = append(private[g.Device], *g)
+		}
 		m.Segments++
 		m.ReservedBytes += g.Bytes
 		m.AllocatedBytes += g.AllocatedBytes
@@ -57,6 +62,7 @@ func Summarize(s *Snapshot) []Summary {
 	}
 	var list []Summary
 	for _, m := range byDevice {
+		m.PrivatePools = PrivatePools(private[m.Device])
 		m.PeakReservedBytes = max(m.PeakReservedBytes, m.ReservedBytes)
 		m.PeakRequestedBytes = max(m.PeakRequestedBytes, m.RequestedBytes)
 		slices.SortFunc(m.Live, func(a, b Block) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Addr, b.Addr)) })
@@ -86,4 +92,34 @@ func (m *Summary) history(t []TraceEntry) {
 		m.PeakReservedBytes = max(m.PeakReservedBytes, reserved)
 		m.PeakRequestedBytes = max(m.PeakRequestedBytes, requested)
 	}
+}
+
+// PoolUsage is what a private pool has.
+type PoolUsage struct {
+	ID                         PoolID
+	Segments                   int
+	ReservedBytes, ActiveBytes int64
+}
+
+// PrivatePools sums up the segments of pools that are not the default one.
+func PrivatePools(segments []Segment) []PoolUsage {
+	var list []PoolUsage
+	index := map[PoolID]int{}
+	for i := range segments {
+		g := &segments[i]
+		if g.PoolID == (PoolID{}) {
+			continue
+		}
+		j, ok := index[g.PoolID]
+		if !ok {
+			j = len(list)
+			index[g.PoolID] = j
+			list = append(list, PoolUsage{ID: g.PoolID})
+		}
+		list[j].Segments++
+		list[j].ReservedBytes += g.Bytes
+		list[j].ActiveBytes += g.ActiveBytes
+	}
+	slices.SortFunc(list, func(a, b PoolUsage) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return list
 }

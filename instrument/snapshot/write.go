@@ -49,7 +49,10 @@ func WriteFile(path string, s *Snapshot) (err error) {
 // entry be Other; Write fails otherwise. The viewer draws a legend only if
 // one category is "unknown": where no entry has that one a last entry
 // "snapshot" is added that has.
-func Write(w io.Writer, s *Snapshot) error {
+func Write(w io.Writer, s *Snapshot) error { return WriteProtocol(w, s, 4) }
+
+// histories is the traces as WriteTraces takes them.
+func (s *Snapshot) histories() []iter.Seq[*TraceEntry] {
 	traces := make([]iter.Seq[*TraceEntry], len(s.Traces))
 	for i, t := range s.Traces {
 		traces[i] = func(yield func(*TraceEntry) bool) {
@@ -60,12 +63,26 @@ func Write(w io.Writer, s *Snapshot) error {
 			}
 		}
 	}
-	return WriteTraces(w, s, traces)
+	return traces
 }
 
 // WriteTraces is Write with the histories, one for each device, taken from
 // traces instead of s.Traces, so that they need not be in memory at one time.
 func WriteTraces(w io.Writer, s *Snapshot, traces []iter.Seq[*TraceEntry]) error {
+	return writeTraces(w, s, traces, 4)
+}
+
+// WriteProtocol is Write as a pickle of a protocol from 2 to 5. The viewer
+// opens those up to 4; all that is written here are opcodes of protocol 4 or
+// earlier ones.
+func WriteProtocol(w io.Writer, s *Snapshot, protocol int) error {
+	if protocol < 2 || protocol > 5 {
+		return fmt.Errorf("pickle protocol %d is not one from 2 to 5", protocol)
+	}
+	return writeTraces(w, s, s.histories(), protocol)
+}
+
+func writeTraces(w io.Writer, s *Snapshot, traces []iter.Seq[*TraceEntry], protocol int) error {
 	for i := range s.Segments {
 		if d := s.Segments[i].Device; d < 0 || d >= len(traces) {
 			return fmt.Errorf("segment at %#x is of device %d, but there are %d histories", s.Segments[i].Addr, d, len(traces))
@@ -75,7 +92,8 @@ func WriteTraces(w io.Writer, s *Snapshot, traces []iter.Seq[*TraceEntry]) error
 		}
 	}
 	p := newPickler(w, s)
-	p.op(opProto, 4)
+	p.short = protocol >= 4
+	p.op(opProto, byte(protocol))
 	p.dict(func() {
 		p.key("segments")
 		writeList(p, slices.Values(s.Segments), p.segment)
@@ -183,14 +201,17 @@ func (p *pickler) entry(e *TraceEntry) {
 	}
 	p.dict(func() {
 		p.textPair("action", e.Action.String())
-		if e.Action == OOM {
-			p.pair("device_free", max(e.DeviceFreeBytes, 0))
-		} else {
+		switch {
+		case e.Action == OOM && e.DeviceFreeBytes >= 0:
+			p.pair("device_free", e.DeviceFreeBytes)
+		case e.Action != OOM:
 			p.pair("addr", int64(e.Addr))
 		}
 		p.pair("size", e.Bytes)
 		p.pair("stream", int64(e.Stream))
-		p.pair("time_us", e.TimeMicros)
+		if e.TimeMicros != 0 { // old versions of PyTorch note none
+			p.pair("time_us", e.TimeMicros)
+		}
 		n := p.snapshot.Note(e.Note)
 		p.textPair("compile_context", cmp.Or(n.CompileContext, "N/A"))
 		p.textPair("user_metadata", n.UserMetadata)
