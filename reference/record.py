@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -136,7 +137,7 @@ def versions():
     if torch.cuda.is_available():
         v["card"] = torch.cuda.get_device_name()
         with open("/proc/driver/nvidia/version") as f:
-            v["driver"] = f.read().split("Module")[1].split()[0]
+            v["driver"] = re.search(r"\b\d+\.\d+(\.\d+)+\b", f.read()).group()
     return v
 
 

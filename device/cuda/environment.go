@@ -14,6 +14,9 @@ import (
 	"gorgonia.org/cu"
 )
 
+// versionFile is where NVIDIA's kernel module says which version it is.
+const versionFile = "/proc/driver/nvidia/version"
+
 // Memory asks the driver how much of the card's memory is in use.
 func (d *Device) Memory() (Memory, error) {
 	var m Memory

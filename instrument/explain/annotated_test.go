@@ -23,14 +23,13 @@ type annotated struct {
 }
 
 type annotatedAlloc struct {
-	event, freed       int // freed is -1 for never
-	phase              string
-	bytes              int64
-	op, node, python   string
-	addr               uint64
-	category           Category
-	decidable          bool
-	entry, freedsEntry int
+	event, freed     int // freed is -1 for never
+	phase            string
+	bytes            int64
+	op, node, python string
+	addr             uint64
+	category         Category
+	decidable        bool
 }
 
 const installed = "/usr/lib/python3/dist-packages/"
