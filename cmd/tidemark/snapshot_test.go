@@ -94,3 +94,59 @@ func TestSnapshotRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A converted file says what the one that it comes from says, in every
+// protocol; what exists is not replaced.
+func TestSnapshotConvert(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.pickle")
+	file := traces + "cases/proto5.pickle.gz"
+	replay := func(file string) string {
+		out, err := runSnapshot("replay", file, "--check")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	want := replay(file)
+	for _, p := range []string{"2", "3", "4", "5"} {
+		out, err := runSnapshot("convert", file, "--out", path, "--protocol", p, "--force")
+		data, readErr := os.ReadFile(path)
+		if err != nil || readErr != nil || !strings.Contains(out, "731 of 731 entries") || data[1] != p[0]-'0' {
+			t.Fatalf("protocol %s: %v, %v, %s", p, err, readErr, out)
+		}
+		if got := replay(path); got != want {
+			t.Errorf("protocol %s replays as\n%s, want\n%s", p, got, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"convert " + file:                    "--out",
+		"convert " + file + " --out " + path: "exists already",
+		"convert " + file + " --force --out " + path + " --protocol 6":                    "from 2 to 5",
+		"convert " + file + " --force --out " + path + " --from -1":                       "0 or more",
+		"convert " + file + " --force --out " + path + " --from 999":                      "no entry lies",
+		"convert " + file + " --force --out " + path + " --from 2 --to 1":                 "--to must be after",
+		"convert " + traces + "cases/v20.pickle.gz --force --out " + path + " --from 0.1": "no times",
+	} {
+		if _, err := runSnapshot(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", args, err, want)
+		}
+	}
+}
+
+// Under other settings a replay ends with a comparison and names the limit.
+func TestSnapshotReplayCompares(t *testing.T) {
+	out, err := runSnapshot("replay", traces+"cases/oom.pickle.gz", "--alloc-conf", "expandable_segments:True")
+	for _, want := range []string{"the card had 943718400 bytes", "card in force", "as recorded", "difference"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v; no %q in\n%s", err, want, out)
+		}
+	}
+	if strings.Contains(out, "the file has") {
+		t.Errorf("a mismatch under other settings:\n%s", out)
+	}
+	for file, want := range map[string]string{"graphpool": "private pool (0, 1), kept apart", "switched": "from entry 76 on segments are expandable", "wrapped150": "before the history"} {
+		if out, err := runSnapshot("replay", traces+"cases/"+file+".pickle.gz"); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v; no %q in\n%s", file, err, want, out)
+		}
+	}
+}

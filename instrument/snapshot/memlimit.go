@@ -4,6 +4,7 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 )
 
@@ -21,6 +22,11 @@ func BoundMemory() {
 		left, name := systemMemory()
 		if left == math.MaxInt64 {
 			return
+		}
+		if strings.HasPrefix(name, "ulimit") {
+			// A thread takes address space that it never uses, and Go ends the
+			// program that cannot have another.
+			runtime.GOMAXPROCS(1)
 		}
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -55,12 +61,20 @@ func memoryLeft() (left int64, name string) {
 	return left, name
 }
 
+const (
+	steps     = 320 << 20 // Go and its threads take address space in steps
+	smallFile = 24 << 20  // what a file of ordinary size builds at most
+)
+
 // forReading is the part of what is left that reading may build: growing
 // slices and the collector take as much again, and what follows some.
 func forReading() (limit int64, name string) {
 	left, name := memoryLeft()
-	if left == math.MaxInt64 {
+	switch {
+	case left == math.MaxInt64:
 		return 0, ""
+	case strings.HasPrefix(name, "ulimit"):
+		return max((left-steps)*2/7, min(left/12, smallFile), 1<<20), name
 	}
-	return max(left*2/7, 1), name
+	return max(left*2/7, 1<<20), name
 }
