@@ -142,6 +142,19 @@ func TestSnapshotDiffAndRanks(t *testing.T) {
 	if file := v.Ranks[v.PeakRank].File; !strings.Contains(file, "oom_batch") {
 		t.Errorf("%s peaks", file)
 	}
+	hostile := t.TempDir()
+	for _, rank := range []string{"0", "1"} {
+		content, err := os.ReadFile(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(hostile, "snapshot_"+rank+"\nFAKED "+filepath.Base(a)), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, stderr = tidemark(t, "snapshot", hostile); code != 0 || strings.Contains(out+stderr, "\nFAKED") {
+		t.Errorf("a newline in a file's name fakes a line: status %d: %s%s", code, out, stderr)
+	}
 	if code, _, stderr = tidemark(t, "snapshot", t.TempDir()); code != 1 || !strings.Contains(stderr, "holds no snapshot") {
 		t.Errorf("an empty folder: status %d: %s", code, stderr)
 	}

@@ -59,7 +59,7 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 	var page report.Page
 	var picture report.Picture
 	for _, file := range files {
-		fmt.Fprintf(c.App.ErrWriter, "reading %s\n", file)
+		fmt.Fprintf(c.App.ErrWriter, "reading %s\n", report.Quote(file))
 		s, err := snapshot.ReadFile(file)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 		if err != nil {
 			return err
 		}
-		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", strings.Join(written, ", ")) }()
+		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", report.Quote(strings.Join(written, ", "))) }()
 	}
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, r)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -42,12 +43,12 @@ func (a *Analysis) stackTexts(b *block) []string {
 // frames, and bytes.
 func (a *Analysis) WriteFolded(w io.Writer) error {
 	sums := map[string]int64{}
-	clean := strings.NewReplacer(";", ",", "\n", " ")
+	clean := strings.NewReplacer(";", ",")
 	for _, id := range a.h.aliveAt(a.peak) {
 		b := &a.h.blocks[id]
 		texts := a.stackTexts(b)
 		for i := range texts {
-			texts[i] = clean.Replace(texts[i])
+			texts[i] = clean.Replace(report.Quote(texts[i])) // people look at this file, too
 		}
 		sums[strings.Join(texts, ";")] += b.bytes
 	}

@@ -51,7 +51,7 @@ func memoryLeft() (left int64, name string) {
 		left += int64(m.HeapIdle - m.HeapReleased)
 	}
 	if limit < math.MaxInt64 {
-		if free := max(limit-int64(m.Sys-m.HeapReleased-m.HeapIdle), 0); free < left {
+		if free := max(limit-int64(m.Sys-m.HeapIdle), 0); free < left {
 			left, name = free, "GOMEMLIMIT"
 			if boundBy != "" {
 				name = boundBy
