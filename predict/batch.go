@@ -32,17 +32,13 @@ func (s *search) largestBatch(w train.Workload, from int, limit int64) (int, fig
 		v.Shape.Rows = rows
 		return s.fits(v, limit)
 	}
-	ok, best, err := at(from)
-	if err != nil || !ok {
+	low, best, high, above, err := s.bracket(w, from, limit)
+	if err != nil || low == 0 {
 		return 0, best, err
 	}
-	_, above, err := at(w.Shape.Rows)
-	if err != nil {
-		return 0, best, err
-	}
-	b := bracket{low: from, best: best, high: w.Shape.Rows, above: above, limit: limit}
+	b := bracket{low: low, best: best, high: high, above: above, limit: limit}
 	// What is known from other limits narrows the range.
-	for rows := 2; rows < w.Shape.Rows && rows < 1<<12; rows++ {
+	for rows := low + 1; rows < w.Shape.Rows && rows < 1<<12; rows++ {
 		v := w
 		v.Shape.Rows = rows
 		known, ok := s.known(v)
@@ -70,6 +66,61 @@ func (s *search) largestBatch(w train.Workload, from int, limit int64) (int, fig
 		}
 	}
 	return b.low, b.best, nil
+}
+
+// bracket finds some rows that fit, 0 if not even the first do, and more that do
+// not: the most that their outlines do not rule out, and what those suggest.
+func (s *search) bracket(w train.Workload, from int, limit int64) (low int, best figures, high int, above figures, err error) {
+	rows := func(n int) train.Workload {
+		v := w
+		v.Shape.Rows = n
+		return v
+	}
+	b := bracket{low: from, high: w.Shape.Rows, limit: limit}
+	var ok bool
+	if _, b.above, err = s.possible(rows(b.high), limit); err != nil {
+		return 0, best, 0, above, err
+	}
+	if ok, b.best, err = s.possible(rows(from), limit); err != nil || !ok {
+		return 0, b.best, 0, above, err
+	}
+	for b.high-b.low > 1 {
+		n := b.middle()
+		ok, f, err := s.possible(rows(n), limit)
+		if err != nil {
+			return 0, best, 0, above, err
+		}
+		if ok {
+			b.holds(n, f)
+		} else {
+			b.fails(n, f)
+		}
+	}
+	high, above = b.high, b.above
+	for _, n := range []int{b.low, max(b.low-1, from), from} {
+		if n >= high {
+			continue
+		}
+		ok, f, err := s.fits(rows(n), limit)
+		if err != nil {
+			return 0, best, 0, above, err
+		}
+		if ok {
+			return n, f, high, above, nil
+		}
+		high, above, best = n, f, f
+	}
+	return 0, best, high, above, nil
+}
+
+// middle is where the line between both ends reaches the limit, and every other
+// time the middle, so that neither end stays.
+func (b *bracket) middle() int {
+	b.guesses++
+	if b.guesses%2 == 0 || b.above.failed || b.best.failed {
+		return (b.low + b.high) / 2
+	}
+	return min(max(b.upTo(b.limit, b.low, b.best, b.high, b.above), b.low+1), b.high-1)
 }
 
 // bracket is what is known of the most rows that fit.
@@ -139,23 +190,24 @@ func (s *search) accumulated(w train.Workload, limit int64) (train.Workload, boo
 			parts = append(parts, n)
 		}
 	}
-	var found figures
+	part := func(i int) train.Workload {
+		v := w
+		v.Shape.Rows, v.Accumulate = parts[i], times*(rows/parts[i])
+		return v
+	}
 	var failed error
-	i := sort.Search(len(parts), func(i int) bool {
+	for i := sort.Search(len(parts), func(i int) bool {
 		if failed != nil {
 			return true
 		}
-		w.Shape.Rows, w.Accumulate = parts[i], times*(rows/parts[i])
-		ok, f, err := s.fits(w, limit)
+		ok, _, err := s.possible(part(i), limit)
 		failed = err
-		if ok {
-			found = f
-		}
 		return !ok
-	})
-	if failed != nil || i == 0 {
-		return w, false, found, failed
+	}) - 1; i >= 0 && failed == nil; i-- {
+		ok, f, err := s.fits(part(i), limit)
+		if ok || err != nil {
+			return part(i), ok, f, err
+		}
 	}
-	w.Shape.Rows, w.Accumulate = parts[i-1], times*(rows/parts[i-1])
-	return w, true, found, nil
+	return w, false, figures{}, failed
 }

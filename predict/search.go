@@ -31,17 +31,16 @@ type figures struct {
 	failed bool
 }
 
-func figuresOf(p *train.Prediction) figures {
-	peak := p.Recorder.Peak()
-	f := figures{allocated: peak.AllocatedBytes, reserved: peak.ReservedBytes, failed: p.Failed != nil}
+func figuresOf(p *train.Peaks) figures {
+	f := figures{allocated: p.AllocatedBytes, reserved: p.ReservedBytes, failed: p.Failed != nil}
 	stepped := false
-	for _, p := range p.Recorder.Phases() {
+	for _, p := range p.Phases {
 		if p.Step < judgedSteps {
-			f.phases = append(f.phases, p.Peak.AllocatedBytes)
+			f.phases = append(f.phases, p.AllocatedBytes)
 		}
 		if p.Step < 1 && !stepped {
 			if stepped = p.Name == "optim"; !stepped {
-				f.untouched = max(f.untouched, p.Peak.AllocatedBytes)
+				f.untouched = max(f.untouched, p.AllocatedBytes)
 			}
 		}
 	}
@@ -55,6 +54,7 @@ type search struct {
 	mu         sync.Mutex
 	memo       map[string]*variation
 	plans      map[string]*planned
+	outlines   map[string]*outline
 	untouched  map[string]int64 // by plan: see figures
 	recent     []string         // of plans for other batches than the workload's own
 	stopped    bool
@@ -63,9 +63,11 @@ type search struct {
 // variation is a prediction of the workload with something changed.
 type variation struct {
 	figures
-	made   bool           // figures are; under the lock of the search
-	mu     sync.Mutex     // of what follows, and while predicting
-	within map[int64]bool // by limit: whether it runs within it
+	made bool       // figures are; under the lock of the search
+	mu   sync.Mutex // of what follows, and while predicting
+	// within is the least limit that it was run within, 0 before any, and beyond
+	// the greatest that it was not.
+	within, beyond int64
 }
 
 // planned is a plan, which is most of the work of a prediction. Variations that
@@ -81,8 +83,8 @@ var errStopped = errors.New("stopped after an error")
 func newSearch(w train.Workload, own *train.Prediction) (*search, error) {
 	w.Accumulate = max(w.Accumulate, 1)
 	s := &search{base: w, parameters: own.Parameters, memo: map[string]*variation{}, plans: map[string]*planned{},
-		untouched: map[string]int64{}}
-	s.memo[variationKey(w)] = &variation{figures: figuresOf(own), made: true}
+		outlines: map[string]*outline{}, untouched: map[string]int64{}}
+	s.memo[variationKey(w)] = &variation{figures: figuresOf(own.Peaks()), made: true}
 	s.plans[planKey(w)] = &planned{prepared: own.Prepared}
 	_, err := optim.StateTensors(w.Optimizer)
 	return s, err
@@ -132,7 +134,7 @@ func (s *search) learn(w train.Workload, f figures) {
 }
 
 // predict runs a variation on meta under the given settings of the allocator.
-func (s *search) predict(w train.Workload, config alloc.Config) (*train.Prediction, error) {
+func (s *search) predict(w train.Workload, config alloc.Config) (*train.Peaks, error) {
 
 	r, err := s.plan(w)
 	if err != nil {
@@ -141,7 +143,7 @@ func (s *search) predict(w train.Workload, config alloc.Config) (*train.Predicti
 	if config.LimitBytes == 0 {
 		w.MicroBatches = judgedMicroBatches
 	}
-	return r.With(w).Predict(config)
+	return r.With(w).Peaks(config)
 }
 
 // recentPlans is how many plans of other batches are kept. A plan of a model
@@ -151,7 +153,10 @@ const recentPlans = 12
 // plan is the plan of a variation. Those of the workload's own batch are asked
 // for by every card; of others, which can be many, the latest are kept.
 func (s *search) plan(w train.Workload) (*train.Prepared, error) {
-	k := planKey(w)
+	return s.planOf(w, planKey(w), w.Shape.Rows != s.base.Shape.Rows)
+}
+
+func (s *search) planOf(w train.Workload, k string, passing bool) (*train.Prepared, error) {
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
@@ -161,7 +166,7 @@ func (s *search) plan(w train.Workload) (*train.Prepared, error) {
 	if p == nil {
 		p = &planned{}
 		s.plans[k] = p
-		if w.Shape.Rows != s.base.Shape.Rows {
+		if passing {
 			if s.recent = append(s.recent, k); len(s.recent) > recentPlans {
 				delete(s.plans, s.recent[0])
 				s.recent = s.recent[1:]

@@ -1,8 +1,10 @@
 package predict
 
 import (
+	"cmp"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -60,18 +62,30 @@ func Judge(w train.Workload, own *train.Prediction, cards []Card) ([]Verdict, er
 			}
 		})
 	}
-	// Neighbours in a list sorted by memory ask for the same predictions, and
-	// would wait for each other: so from both ends in turn.
-	for i := range cards {
-		if i%2 == 1 {
-			next <- len(cards) - 1 - i/2
+	// What fits one card fits larger ones. Neighbours by memory ask for the same
+	// predictions, and would wait for each other: so from the least and from the
+	// middle in turn.
+	order := byMemory(cards)
+	for i := range order {
+		if half := len(order) / 2; i%2 == 0 {
+			next <- order[half+i/2]
 		} else {
-			next <- i / 2
+			next <- order[i/2]
 		}
 	}
 	close(next)
 	wg.Wait()
 	return verdicts, firstOf(errs)
+}
+
+// byMemory are the positions of cards, the least memory first.
+func byMemory(cards []Card) []int {
+	order := make([]int, len(cards))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(cards[a].MemoryBytes, cards[b].MemoryBytes) })
+	return order
 }
 
 // firstOf is the first error: those after it say that the others stopped.
@@ -121,6 +135,12 @@ func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
 	defer v.mu.Unlock()
 	f, ok := s.known(w)
 	if !ok {
+		switch o, ok, err := s.outlined(w); {
+		case err != nil:
+			return false, f, err
+		case ok && o.allocated > limit:
+			return false, o, nil
+		}
 		p, err := s.predict(w, w.Allocator)
 		if err != nil {
 			return false, f, err
@@ -136,8 +156,12 @@ func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
 	case f.allocated > limit:
 		return false, f, nil
 	}
-	if within, ok := v.within[limit]; ok {
-		return within, f, nil
+	// What runs within less can be run within more, by a limit of its own.
+	switch {
+	case v.within > 0 && v.within <= limit:
+		return true, f, nil
+	case v.beyond >= limit:
+		return false, f, nil
 	}
 	config := w.Allocator
 	config.LimitBytes = limit
@@ -145,11 +169,14 @@ func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
 	if err != nil {
 		return false, f, err
 	}
-	if v.within == nil {
-		v.within = map[int64]bool{}
+	if p.Failed != nil {
+		v.beyond = max(v.beyond, limit)
+		return false, f, nil
 	}
-	v.within[limit] = p.Failed == nil
-	return p.Failed == nil, f, nil
+	if v.within == 0 || limit < v.within {
+		v.within = limit
+	}
+	return true, f, nil
 }
 
 // unlimited says that no other settings of the allocator were given, so that

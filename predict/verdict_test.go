@@ -135,10 +135,20 @@ func TestJudgedMicroBatches(t *testing.T) {
 	}
 }
 
+// deepLlama has enough layers for outlines.
+const deepLlama = `{"model_type":"llama","vocab_size":4096,"hidden_size":256,"intermediate_size":704,
+	"num_hidden_layers":14,"num_attention_heads":4,"num_key_value_heads":2}`
+
 // TestRemediesRun predicts what each verdict advises, and finds it to fit; where
 // nothing is advised, everything that was tried together does not.
 func TestRemediesRun(t *testing.T) {
-	w := train.Workload{Model: small(t, smallLlama), Shape: train.BatchShape{Rows: 12, Tokens: 256}, Loss: train.CrossEntropy,
+	for _, config := range []string{smallLlama, deepLlama} {
+		testRemediesRun(t, config)
+	}
+}
+
+func testRemediesRun(t *testing.T, config string) {
+	w := train.Workload{Model: small(t, config), Shape: train.BatchShape{Rows: 12, Tokens: 256}, Loss: train.CrossEntropy,
 		Optimizer: "adamw", Composition: nn.Eager, Steps: judgedSteps}
 	own, err := train.Predict(w)
 	if err != nil {
@@ -151,7 +161,7 @@ func TestRemediesRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	bottom, top := p.Recorder.Peak().AllocatedBytes, own.Recorder.Peak().ReservedBytes
-	var cards []Card
+	cards := make([]Card, 0, 12)
 	for n := range 12 {
 		cards = append(cards, Card{Name: fmt.Sprint(n), MemoryBytes: bottom + (top-bottom)*int64(n-1)/10 + ContextBytes})
 	}
@@ -172,6 +182,13 @@ func TestRemediesRun(t *testing.T) {
 			}
 			x.Allocator.LimitBytes = v.UsableBytes
 			p, err := train.Predict(x)
+			if err == nil {
+				x.Allocator.LimitBytes = 0
+				free, err := train.Predict(x)
+				if err != nil || free.Recorder.Peak().AllocatedBytes != r.PeakBytes {
+					t.Errorf("%s has a peak of %d: %v", r.Change, r.PeakBytes, err)
+				}
+			}
 			if err != nil || p.Failed != nil {
 				t.Errorf("%s within %d: %v, %v", r.Change, v.UsableBytes, err, p.Failed)
 			}

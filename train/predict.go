@@ -96,7 +96,7 @@ func Predict(w Workload) (*Prediction, error) {
 type Prepared struct {
 	w     Workload
 	model nn.Module
-	graph *Graph
+	specs []device.Spec // Graph.Specs
 	plan  *plan.Plan
 }
 
@@ -113,6 +113,24 @@ func (r *Prepared) With(w Workload) *Prepared {
 // Predict is the function of this name with allocator settings of its own. A
 // Prepared can predict any number of times, also from several goroutines.
 func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
+	rec := instrument.New(instrument.Options{NoTiming: true})
+	p, err := r.predictor(config, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer p.dev.Close()
+	rec.Attach(p.dev.Allocator())
+	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model), Prepared: r}
+	if out.Failed, err = outOfMemory(p.run()); err != nil {
+		return nil, err
+	}
+	out.Segments = p.dev.Allocator().Segments()
+	rec.Stop()
+	return out, nil
+}
+
+// predictor starts a training; recorder may be nil.
+func (r *Prepared) predictor(config alloc.Config, recorder *instrument.Recorder) (*predictor, error) {
 	if r.w.Composition == nn.Eager {
 		config.AddressOrder = true
 	}
@@ -124,21 +142,16 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 	if r.w.Composition != nn.Eager { // PyTorch's own kernels are not ours to have
 		meta.StandFor(kernel.HasCard)
 	}
-	p := &predictor{Prepared: r, dev: meta, optimizer: optimizer}
-	defer p.dev.Close()
-	rec := instrument.New(instrument.Options{NoTiming: true})
-	rec.Attach(p.dev.Allocator())
-	p.s = session.New(p.dev, rec, session.Options{Profile: r.w.Profile})
-	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model), Prepared: r}
-	if err := p.run(); err != nil {
-		if !errors.Is(err, alloc.ErrOutOfMemory) {
-			return nil, err
-		}
-		out.Failed = err
+	s := session.New(meta, recorder, session.Options{Profile: r.w.Profile})
+	return &predictor{Prepared: r, dev: meta, s: s, optimizer: optimizer, stepNumber: instrument.NoStep}, nil
+}
+
+// outOfMemory tells a training that did not get through from other errors.
+func outOfMemory(err error) (failed, other error) {
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		return err, nil
 	}
-	out.Segments = p.dev.Allocator().Segments()
-	p.s.Recorder().Stop()
-	return out, nil
+	return nil, err
 }
 
 // maxMicroBatches is the default of Workload.MicroBatches.
@@ -147,12 +160,14 @@ const maxMicroBatches = 16
 // predictor is a training in progress.
 type predictor struct {
 	*Prepared
-	dev       *device.Meta
-	s         *session.Session
-	optimizer optim.Optimizer
-	inputs    []*session.Value // the variables of the batch
-	targets   *session.Value   // those of the batch that the loss does not take
-	result    *session.Result  // the variable of the loss
+	dev        *device.Meta
+	s          *session.Session
+	optimizer  optim.Optimizer
+	inputs     []*session.Value // the variables of the batch
+	targets    *session.Value   // those of the batch that the loss does not take
+	result     *session.Result  // the variable of the loss
+	peaks      *Peaks           // instead of a recorder
+	stepNumber int
 }
 
 // Prepare makes the plan of a workload. Its Allocator is not looked at.
@@ -190,11 +205,16 @@ func Prepare(w Workload) (*Prepared, error) {
 		o.DType = device.BFloat16
 	}
 	o.Interrupted = w.Interrupted
-	if p.graph, err = buildForPrediction(nn.NewBuilder(p.model, o), w); err != nil {
+	graph, err := buildForPrediction(nn.NewBuilder(p.model, o), w)
+	if err != nil {
 		return nil, err
 	}
-	p.plan, err = p.graph.Compile()
-	return p, err
+	if p.plan, err = graph.Compile(); err != nil {
+		return nil, err
+	}
+	p.specs = graph.Specs
+	p.plan.Forget()
+	return p, nil
 }
 
 // buildForPrediction is buildOn with the loss of a micro-batch divided.
@@ -208,18 +228,24 @@ func buildForPrediction(b *nn.Builder, w Workload) (*Graph, error) {
 }
 
 func (p *predictor) run() error {
-	s := p.s
-	if err := s.Measure("model", p.materialize); err != nil {
+	if err := p.measure("model", p.materialize); err != nil {
 		return err
 	}
-	s.Recorder().Mark("model")
-	for step := range p.w.Steps {
-		s.Recorder().Step(step)
+	rec := p.s.Recorder()
+	if rec != nil {
+		rec.Mark("model")
+	}
+	for p.stepNumber = range p.w.Steps {
+		if rec != nil {
+			rec.Step(p.stepNumber)
+		}
 		if err := p.step(); err != nil {
 			return err
 		}
 	}
-	s.Recorder().EndStep()
+	if rec != nil {
+		rec.EndStep()
+	}
 	return nil
 }
 
@@ -231,10 +257,10 @@ func (p *predictor) step() error {
 			return err
 		}
 	}
-	if err := s.Measure("optim", func() error { return s.Step(p.optimizer, 1e-3) }); err != nil {
+	if err := p.measure("optim", func() error { return s.Step(p.optimizer, 1e-3) }); err != nil {
 		return err
 	}
-	return s.Measure("zero", func() error {
+	return p.measure("zero", func() error {
 		if !p.w.KeepGradients {
 			s.ZeroGrad()
 		}
@@ -253,10 +279,10 @@ func (p *predictor) microBatch(m int) error {
 		}
 		return phase
 	}
-	if err := s.Measure("batch", p.batch); err != nil {
+	if err := p.measure("batch", p.batch); err != nil {
 		return err
 	}
-	if err := s.Measure(name("forward"), func() error {
+	if err := p.measure(name("forward"), func() error {
 		r, err := s.Forward(p.plan, p.inputs...)
 		if err != nil {
 			return err
@@ -267,7 +293,7 @@ func (p *predictor) microBatch(m int) error {
 	}); err != nil {
 		return err
 	}
-	return s.Measure(name("backward"), func() error {
+	return p.measure(name("backward"), func() error {
 		seed, err := s.SeedGradient(p.result, 1)
 		if err != nil {
 			return err
@@ -280,7 +306,7 @@ func (p *predictor) microBatch(m int) error {
 // batch makes the next batch; the last one goes when it is there. Beside the
 // mean of the outputs no targets are needed, but they are made.
 func (p *predictor) batch() error {
-	specs := p.graph.Specs
+	specs := p.specs
 	var next []*session.Value
 	for i, spec := range specs {
 		v, err := p.s.Input([]string{"batch", "targets"}[i], spec, nil)

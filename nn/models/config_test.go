@@ -124,3 +124,16 @@ func TestResizeKeepsRatios(t *testing.T) {
 		t.Error("7 heads divide no width of 1536")
 	}
 }
+
+// TestResizeLayerTypes: a list of the layers' kinds does not stand in the way of
+// another depth.
+func TestResizeLayerTypes(t *testing.T) {
+	c, err := models.ParseConfig([]byte(`{"model_type":"llama","vocab_size":64,"hidden_size":16,"intermediate_size":32,"num_hidden_layers":2,
+		"num_attention_heads":2,"layer_types":["full_attention","full_attention"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = models.Resize(c, 5, 0, 0); err != nil || models.Depth(c) != 5 {
+		t.Errorf("%d layers, %v", models.Depth(c), err)
+	}
+}

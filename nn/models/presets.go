@@ -102,6 +102,9 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 		}
 	case "llama", "qwen2":
 		set("num_hidden_layers", layers)
+		if layers > 0 && c.values["layer_types"] != nil {
+			changes["layer_types"] = nil // there is one a layer, all of them the default
+		}
 		set("hidden_size", width)
 		set("num_attention_heads", heads)
 		if width > 0 {
@@ -116,6 +119,17 @@ func Resize(c Config, layers, width, heads int) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// Depth is how many layers of one kind a model has, of which Resize makes more
+// or fewer; 0 for one that is not made of such.
+func Depth(c Config) int {
+	for _, key := range []string{"n_layer", "num_hidden_layers"} {
+		if n, err := whole(c.values[key]); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 0
 }
 
 // divisor is the greatest divisor of n that is at most most, which is at least 1.

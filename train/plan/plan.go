@@ -126,6 +126,15 @@ func Compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*Plan, e
 	return c.plan, nil
 }
 
+// Forget drops what refers to the graph, which takes more memory than the plan:
+// its modules' calls. Hooks are not called any more.
+func (p *Plan) Forget() {
+	p.ModuleCalls, p.CallValues, p.CallsAfter = nil, nil, nil
+	for i := range p.Steps {
+		p.Steps[i].group = nil
+	}
+}
+
 // Inputs are the names of the values a run must be given.
 func (p *Plan) Inputs() []string { return p.InputNames }
 
