@@ -197,11 +197,12 @@ func sameValue(a, b any) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// shorten is a value of a config in an error of one line.
+// shorten is a value of a config in an error of one line, of at most 60
+// characters.
 func shorten(v any) string {
-	s := strings.Join(strings.Fields(fmt.Sprint(v)), " ")
+	s := []rune(strings.Join(strings.Fields(fmt.Sprint(v)), " "))
 	if len(s) > 60 {
-		s = s[:57] + "…"
+		s = append(s[:59], '…')
 	}
-	return s
+	return string(s)
 }
