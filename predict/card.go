@@ -32,46 +32,49 @@ const ContextBytes = 600 * mib
 
 // cardModel is a card as people name it.
 type cardModel struct {
-	model    string
-	gb       int   // as its datasheet has it
-	mib      int64 // as nvidia-smi reports it
-	document string
+	model string
+	gb    int    // the nominal size, part of the name
+	mib   int64  // as nvidia-smi reports it
+	shown string // the card's name beside that figure in the output of nvidia-smi
+	colab bool   // Colab has it
 }
 
-// cardModels are sorted by memory. Drivers keep part of a card, and error
-// correction takes part of some, so that what nvidia-smi reports is less than
-// the datasheet's figure.
+// cardModels are sorted by nominal memory. Drivers keep part of a card, and
+// error correction takes part of some, so that nvidia-smi reports less than the
+// nominal size. Its figures are from output that people have published: each was
+// found beside the card's name in files on GitHub, none is from a datasheet. Of
+// a V100 of 16 GB 16160 MiB are found as well.
 var cardModels = []cardModel{
-	{"RTX 4060", 8, 8188, "GeForce RTX 4060 specifications"},
-	{"RTX 5060", 8, 8151, "GeForce RTX 5060 specifications"},
-	{"RTX 3060", 12, 12288, "GeForce RTX 3060 specifications"},
-	{"RTX 4070", 12, 12282, "GeForce RTX 4070 specifications"},
-	{"RTX 5070", 12, 12227, "GeForce RTX 5070 specifications"},
-	{"T4", 16, 15360, "T4 datasheet; Colab's"},
-	{"V100", 16, 16384, "V100 datasheet"},
-	{"RTX 4080", 16, 16376, "GeForce RTX 4080 specifications"},
-	{"RTX 5060 Ti", 16, 16311, "GeForce RTX 5060 Ti specifications"},
-	{"RTX 5070 Ti", 16, 16303, "GeForce RTX 5070 Ti specifications"},
-	{"RTX 5080", 16, 16303, "GeForce RTX 5080 specifications"},
-	{"A10", 24, 23028, "A10 datasheet"},
-	{"A10G", 24, 23028, "A10G datasheet; Amazon's G5"},
-	{"L4", 24, 23034, "L4 datasheet; Colab's"},
-	{"RTX 3090", 24, 24576, "GeForce RTX 3090 specifications"},
-	{"RTX 4090", 24, 24564, "GeForce RTX 4090 specifications"},
-	{"V100", 32, 32768, "V100 datasheet"},
-	{"RTX 5090", 32, 32607, "GeForce RTX 5090 specifications"},
-	{"A100", 40, 40960, "A100 datasheet; Colab's"},
-	{"L40S", 48, 46068, "L40S datasheet"},
-	{"RTX A6000", 48, 49140, "RTX A6000 datasheet"},
-	{"A100", 80, 81920, "A100 80GB datasheet"},
-	{"H100", 80, 81559, "H100 datasheet"},
-	{"H200", 141, 143771, "H200 datasheet"},
-	{"B200", 192, 183359, "DGX B200 datasheet"},
+	{"RTX 4060", 8, 8188, "NVIDIA GeForce RTX 4060", false},
+	{"RTX 5060", 8, 8151, "NVIDIA GeForce RTX 5060", false},
+	{"RTX 3060", 12, 12288, "NVIDIA GeForce RTX 3060", false},
+	{"RTX 4070", 12, 12282, "NVIDIA GeForce RTX 4070", false},
+	{"RTX 5070", 12, 12227, "NVIDIA GeForce RTX 5070", false},
+	{"T4", 16, 15360, "Tesla T4", true},
+	{"V100", 16, 16384, "Tesla V100-SXM2-16GB", false},
+	{"RTX 4080", 16, 16376, "NVIDIA GeForce RTX 4080", false},
+	{"RTX 5060 Ti", 16, 16311, "NVIDIA GeForce RTX 5060 Ti", false},
+	{"RTX 5070 Ti", 16, 16303, "NVIDIA GeForce RTX 5070 Ti", false},
+	{"RTX 5080", 16, 16303, "NVIDIA GeForce RTX 5080", false},
+	{"A10", 24, 23028, "NVIDIA A10", false},
+	{"A10G", 24, 23028, "NVIDIA A10G", false},
+	{"L4", 24, 23034, "NVIDIA L4", true},
+	{"RTX 3090", 24, 24576, "NVIDIA GeForce RTX 3090", false},
+	{"RTX 4090", 24, 24564, "NVIDIA GeForce RTX 4090", false},
+	{"V100", 32, 32768, "Tesla V100-SXM2-32GB", false},
+	{"RTX 5090", 32, 32607, "NVIDIA GeForce RTX 5090", false},
+	{"A100", 40, 40960, "NVIDIA A100-SXM4-40GB", true},
+	{"L40S", 48, 46068, "NVIDIA L40S", false},
+	{"RTX A6000", 48, 49140, "NVIDIA RTX A6000", false},
+	{"A100", 80, 81920, "NVIDIA A100 80GB PCIe", false},
+	{"H100", 80, 81559, "NVIDIA H100 80GB HBM3", false},
+	{"H200", 141, 143771, "NVIDIA H200", false},
+	{"B200", 192, 183359, "NVIDIA B200", false},
 }
 
 func (m cardModel) card() Card {
 	return Card{Name: fmt.Sprintf("%s %d GB", m.model, m.gb), MemoryBytes: m.mib * mib,
-		Source: fmt.Sprintf("%d GB: NVIDIA, %s; %d MiB: nvidia-smi", m.gb, m.document, m.mib)}
+		Source: fmt.Sprintf("published output of nvidia-smi: %s, %d MiB", m.shown, m.mib)}
 }
 
 // Cards are common cards, by memory, as nvidia-smi reports it.
@@ -101,7 +104,7 @@ func FindCard(name string) (Card, error) {
 	var found []Card
 	for _, m := range cardModels {
 		own, _ := cardName(m.model)
-		colab := slices.Equal(model, []string{"colab"}) && strings.HasSuffix(m.document, "Colab's")
+		colab := slices.Equal(model, []string{"colab"}) && m.colab
 		if (colab || slices.Equal(model, own)) && (gb == 0 || gb == m.gb) {
 			found = append(found, m.card())
 		}

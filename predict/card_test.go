@@ -2,6 +2,8 @@ package predict
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -52,7 +54,14 @@ func TestCards(t *testing.T) {
 		if i > 0 && m.gb < cardModels[i-1].gb {
 			t.Errorf("%s comes after a larger card", m.card().Name)
 		}
-		// What a driver reports is near what the datasheet says, never above 2^30 bytes for each GB.
+		// The source is what the figure is from, with the card's own name.
+		own, gb := cardName(m.card().Name)
+		shown, shownGB := cardName(strings.TrimSuffix(m.shown, " HBM3"))
+		if want := fmt.Sprintf("published output of nvidia-smi: %s, %d MiB", m.shown, m.mib); c.Source != want ||
+			!slices.Equal(shown, own) || shownGB != 0 && shownGB != gb {
+			t.Errorf("%s: the source is %q, want %q", m.card().Name, c.Source, want)
+		}
+		// What a driver reports is near the nominal size, never above 2^30 bytes for each GB.
 		if m.mib > int64(m.gb)*1024 || m.mib < int64(m.gb)*920 {
 			t.Errorf("%s has %d MiB", m.card().Name, m.mib)
 		}
