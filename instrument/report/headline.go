@@ -35,26 +35,36 @@ func (r *Report) headline() string {
 		if run.Peak == nil {
 			continue
 		}
-		peaks++
 		if most == nil || run.Peak.AllocatedBytes > most.Peak.AllocatedBytes {
 			most = run
 		}
+		if run.Partial() {
+			continue // what it needs is not known
+		}
+		peaks++
 		if least == nil || run.Peak.AllocatedBytes < least.Peak.AllocatedBytes {
 			least = run
 		}
 	}
 	if most != nil {
-		sentences = append(sentences, most.composition())
+		sentences = append(sentences, most.Composition())
 	}
-	if most != least && most.Peak.AllocatedBytes > least.Peak.AllocatedBytes {
-		sentences = append(sentences, fmt.Sprintf("The least of %d runs is %s's: %s, %s.", peaks, least.Name, Bytes(least.Peak.AllocatedBytes, false), least.Peak.where()))
+	if least != nil && most != least && most.Peak.AllocatedBytes > least.Peak.AllocatedBytes {
+		sentences = append(sentences, fmt.Sprintf("The least of %d runs is %s's: %s, %s.", peaks, least.Name, Bytes(least.Peak.AllocatedBytes, false), place(least.Peak.Step, least.Peak.Phase)))
 	}
 	return strings.Join(sentences, " ")
 }
 
-// composition says where a run's peak is and which two categories have most of
-// it.
-func (r *Run) composition() string {
+// Partial says that a run ended out of memory: its peaks are then of the part
+// that got through.
+func (r *Run) Partial() bool { return r.OOM != nil && r.OOM.Ended }
+
+// Composition says where a run's peak is and which two categories have most of
+// it. Of a run that failed it says so.
+func (r *Run) Composition() string {
+	if r.Peak == nil {
+		return r.Name + " allocates nothing."
+	}
 	type part struct {
 		category instrument.Category
 		bytes    int64
@@ -70,9 +80,16 @@ func (r *Run) composition() string {
 	for _, part := range parts[:min(2, len(parts))] {
 		words = append(words, fmt.Sprintf("%s is %v", share(part.bytes, r.Peak.AllocatedBytes), part.category))
 	}
-	text := fmt.Sprintf("%s peaks at %s allocated, %s", r.Name, Bytes(r.Peak.AllocatedBytes, false), r.Peak.where())
+	verb := "peaks at"
+	if r.Partial() {
+		verb = "failed, and got as far as"
+	}
+	text := fmt.Sprintf("%s %s %s allocated, %s", r.Name, verb, Bytes(r.Peak.AllocatedBytes, false), place(r.Peak.Step, r.Peak.Phase))
 	if len(words) > 0 {
 		text += ": " + strings.Join(words, ", ")
+	}
+	if r.Partial() {
+		return text + ". That is not what it needs."
 	}
 	return text + "."
 }

@@ -101,7 +101,7 @@ func TestBanner(t *testing.T) {
 		t.Fatal("there was room")
 	}
 	first := page(m)
-	for _, want := range []string{`role="alert"`, "oom 1 ended out of memory.", "forward of step 0, it asked for", "it is not what the run needs", `<p class="headline">1 of 2 checks does not hold: time. oom 1 peaks at`} {
+	for _, want := range []string{`role="alert"`, "oom 1 ended out of memory.", "forward of step 0, it asked for", "it is not what the run needs", `<p class="headline">1 of 2 checks does not hold: time. oom 1 failed, and got as far as`, "That is not what it needs."} {
 		if !strings.Contains(first, want) {
 			t.Errorf("the page does not say %q first: %s", want, first)
 		}
@@ -125,8 +125,8 @@ func TestHeadline(t *testing.T) {
 	r := linearPage(t).Report
 	r.Checks = nil
 	for want, change := range map[string]func(){
-		"linear 1 peaks at 4.132 GiB allocated, forward of step 1: 45.1% is parameter, 45.1% is activation. " +
-			"The least of 2 runs is linear 2's: 3.946 GiB, forward of step 1.": func() {},
+		"linear 1 peaks at 4.132 GiB allocated, in forward of step 1: 45.1% is parameter, 45.1% is activation. " +
+			"The least of 2 runs is linear 2's: 3.946 GiB, in forward of step 1.": func() {},
 		"3 of 4 checks do not hold, the first: b. linear 2 peaks": func() {
 			r.Runs = r.Runs[1:]
 			r.Checks = []Check{{Name: "a", Holds: true}, {Name: "b"}, {Name: "c"}, {Name: "d"}}

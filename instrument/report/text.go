@@ -147,7 +147,7 @@ func (t *textWriter) run(r *Run) {
 	}
 	t.marks(r.Marks)
 	t.phases(r)
-	t.peak(r.Peak, r.PeakReserved)
+	t.peak(r.Peak, r.PeakReserved, r.Partial())
 }
 
 func (t *textWriter) marks(marks []Mark) {
@@ -265,21 +265,30 @@ func place(step *int, phase *string) string {
 	return "outside of any phase"
 }
 
-func (t *textWriter) peak(p *Peak, reserved *ReservedPeak) {
+// peak shows the peaks and what the allocated one consists of. partial says that
+// they are of the part of a run that got through.
+func (t *textWriter) peak(p *Peak, reserved *ReservedPeak, partial bool) {
 	t.line("")
 	if p == nil {
 		t.line("  Nothing was allocated.")
 		return
 	}
-	t.line("  Peak allocated %s, %s", t.total(p.AllocatedBytes), place(p.Step, p.Phase))
+	if partial {
+		t.line("  It ended out of memory: the peaks are of the part that got through, not what the run needs")
+	}
+	name, then := "Peak", "at the peak"
+	if partial {
+		name, then = "Partial peak", "at the partial peak"
+	}
+	t.line("  %s allocated %s, %s", name, t.total(p.AllocatedBytes), place(p.Step, p.Phase))
 	if reserved == nil { // a report that does not say where
-		t.line("  Peak reserved  %s (allocated lies inside reserved)", t.total(p.ReservedBytes))
+		t.line("  %s reserved  %s (allocated lies inside reserved)", name, t.total(p.ReservedBytes))
 	} else {
-		t.line("  Peak reserved  %s, %s", t.total(reserved.ReservedBytes), place(reserved.Step, reserved.Phase))
-		t.line("                 with %s of it allocated at that moment", t.total(reserved.AllocatedBytes))
+		t.line("  %s reserved  %s, %s", name, t.total(reserved.ReservedBytes), place(reserved.Step, reserved.Phase))
+		t.line("  %*s with %s of it allocated at that moment", len(name)+len(" reserved "), "", t.total(reserved.AllocatedBytes))
 	}
 	t.line("")
-	tab := &table{headings: []string{"at the peak", ">" + t.unitName(), ">share"}}
+	tab := &table{headings: []string{then, ">" + t.unitName(), ">share"}}
 	for _, c := range instrument.Categories() {
 		if n := p.ByCategory[c]; n != 0 {
 			tab.add(c.String(), t.amount(n), share(n, p.AllocatedBytes))
