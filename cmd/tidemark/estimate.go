@@ -3,10 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"runtime/debug"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -50,6 +48,7 @@ func estimateFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "limit-gib", Usage: "most GiB that the allocator may reserve; 0 for no limit"},
 		&cli.StringFlag{Name: "card", Usage: "judge only this card, such as L4, 4090 or a100-80; all by default"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
+		&cli.BoolFlag{Name: "details", Usage: "print the phases, what the peak consists of and what is assumed as well"},
 		&cli.BoolFlag{Name: "bytes", Usage: "show exact bytes instead of GiB"},
 	}
 }
@@ -268,8 +267,11 @@ type estimated struct {
 	report.Run
 	// OutOfMemory is why the training did not get through its steps within
 	// --limit-gib, or within the addresses of a device; empty when it did.
-	OutOfMemory string            `json:"out_of_memory,omitempty"`
-	Cards       []predict.Verdict `json:"cards"`
+	OutOfMemory string `json:"out_of_memory,omitempty"`
+	// Needed is the peak without --limit-gib, where that was not enough; nil
+	// otherwise, and where no device has so many addresses.
+	Needed *report.Peak      `json:"peak_without_limit,omitempty"`
+	Cards  []predict.Verdict `json:"cards"`
 }
 
 func estimateTraining(c *cli.Context) error {
@@ -297,7 +299,7 @@ func estimateTraining(c *cli.Context) error {
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, e)
 	}
-	return e.print(c.App.Writer, c.Bool("bytes"))
+	return e.print(c.App.Writer, c.Bool("bytes"), c.Bool("details"))
 }
 
 // predictTraining predicts a training and judges the cards.
@@ -316,6 +318,9 @@ func predictTraining(w train.Workload, settings estimateSettings, cards []predic
 		if own, err = p.Prepared.Predict(free.Allocator); err != nil {
 			return nil, err
 		}
+		if own.Failed == nil {
+			e.Needed = report.NewRun("", own.Parameters, report.Calculated, own.Recorder).Peak
+		}
 	}
 	if w.Allocator.LimitBytes > 0 {
 		cards = append([]predict.Card{{Name: "--limit-gib", MemoryBytes: w.Allocator.LimitBytes + predict.ContextBytes}}, cards...)
@@ -332,65 +337,4 @@ func assumptionsOf(w train.Workload) []report.Assumption {
 			Why: "at most: the workspaces of cuBLAS and cuBLASLt for the two threads that compute (--profile " + w.Profile.Name + ")"})
 	}
 	return list
-}
-
-func (e *estimated) print(w io.Writer, exact bool) error {
-	r := report.Report{Tidemark: e.Tidemark, Scenario: "estimate", Settings: e.Settings,
-		Device: report.Device{Kind: "meta", Name: "nothing is computed"}, Runs: []report.Run{e.Run}}
-	if err := r.WriteText(w, report.TextOptions{ExactBytes: exact}); err != nil {
-		return err
-	}
-	if e.OutOfMemory != "" {
-		what := "It runs out of memory within --limit-gib"
-		if e.Settings.LimitBytes == 0 {
-			what = "It needs more than a device has addresses for"
-		}
-		fmt.Fprintf(w, "\n%s: %s\n", what, oneLine(e.OutOfMemory))
-	}
-	fmt.Fprintln(w, "\nCards (calculated; a card's own memory less the context, which is assumed)")
-	var tried []string
-	for _, v := range e.Cards {
-		fmt.Fprintf(w, "  %-17s %9s usable  %s\n", v.Name, inGiB(v.UsableBytes), verdictOf(v))
-		if !v.Fits {
-			fmt.Fprintf(w, "      %s\n", remediesOf(v))
-		}
-		if len(v.Tried) > 0 {
-			tried = v.Tried
-		}
-	}
-	if tried != nil {
-		fmt.Fprintf(w, "  tried, alone and together: %s\n", joinNames(tried))
-	}
-	return nil
-}
-
-// verdictOf says whether a training fits, and how well.
-func verdictOf(v predict.Verdict) string {
-	switch {
-	case v.RoomBytes == nil:
-		return "does not fit: it runs out of memory on any device"
-	case v.Fits:
-		return fmt.Sprintf("fits, with %s to spare", inGiB(*v.RoomBytes))
-	case v.Fragmented:
-		return fmt.Sprintf("does not fit: what is allocated would, but not in fragments; up to %s missing", inGiB(-*v.RoomBytes))
-	}
-	return fmt.Sprintf("does not fit: %s missing", inGiB(-*v.RoomBytes))
-}
-
-// namedRemedies is how many of the changes that help are printed; JSON has all.
-const namedRemedies = 3
-
-// remediesOf names what would make a training fit, the cheapest first.
-func remediesOf(v predict.Verdict) string {
-	var ways []string
-	for _, m := range v.Remedies {
-		ways = append(ways, fmt.Sprintf("%s (peak %s)", m.Change, inGiB(m.PeakBytes)))
-	}
-	switch n := len(ways) - namedRemedies; {
-	case len(ways) == 0:
-		return "nothing that was tried makes it fit"
-	case n > 0:
-		return fmt.Sprintf("would fit with %s; %d more with --json", strings.Join(ways[:namedRemedies], "; or "), n)
-	}
-	return "would fit with " + strings.Join(ways, "; or ")
 }

@@ -102,3 +102,66 @@ func TestStopsWhenAsked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestEstimateAnswersFirst: what a training needs, where, whether it fits and the
+// cheapest change stand in the first lines, and tables only where asked for.
+func TestEstimateAnswersFirst(t *testing.T) {
+	base := []string{"estimate", "--preset", "gpt-char", "--batch", "64"}
+	for _, c := range []struct {
+		flags string
+		lines []string
+	}{
+		{"--card h200", []string{"The training peaks at 2.608 GiB allocated, in backward of step 1: ", "The allocator reserves up to 2.865 GiB for it.",
+			"H200 141 GB: fits, with 136.95 GiB to spare.", ""}},
+		{"", []string{"The training peaks at 2.608 GiB", "The allocator reserves", "It fits all of ", ""}},
+		{"--batch 640", []string{"The training peaks at ", "The allocator reserves", "It fits ", "The cheapest change that makes it fit: --", ""}},
+		{"--batch 64000 --seq 256", []string{"The training peaks at ", "The allocator reserves", "It fits none of ", "The cheapest change that makes it fit: --", ""}},
+		{"--limit-gib 1 --card h200", []string{"It runs out of memory within --limit-gib, in forward.", "Without that limit it peaks at 2.608 GiB allocated, in backward of step 1: ",
+			"--limit-gib: does not fit: 1.61 GiB missing.", "The cheapest change that makes it fit: --gradient-checkpointing (peak 0.80 GiB).", ""}},
+		{"--limit-gib 0.01 --card h200", []string{"It runs out", "Without that limit", "--limit-gib: does not fit", "Nothing that was tried makes it fit.", ""}},
+		{"--batch 16777216 --card h200", []string{"It needs more than a device has addresses for, in forward.", "It failed, and got as far as ",
+			"H200 141 GB: does not fit: it runs out of memory on any device.", "The cheapest change", ""}},
+	} {
+		code, out, errs := tidemark(t, append(base, strings.Fields(c.flags)...)...)
+		lines := strings.Split(out, "\n")
+		if code != exitDone || errs != "" || len(lines) <= len(c.lines) {
+			t.Errorf("%s: status %d, %q, %q", c.flags, code, out, errs)
+			continue
+		}
+		for i, want := range c.lines {
+			if !strings.HasPrefix(lines[i], want) || want == "" && lines[i] != "" {
+				t.Errorf("%s: line %d is %q, want %q", c.flags, i+1, lines[i], want)
+			}
+		}
+		if strings.Contains(out, "Peak allocated") || !strings.Contains(out, "--details") {
+			t.Errorf("%s prints tables, or does not say how to:\n%s", c.flags, out)
+		}
+		_, detailed, _ := tidemark(t, append(append(base, strings.Fields(c.flags)...), "--details")...)
+		if cards, _, _ := strings.Cut(out, "\nassumed"); !strings.HasPrefix(detailed, cards) || !strings.Contains(detailed, "Phases, in") {
+			t.Errorf("%s --details has other beginnings, or no tables:\n%s", c.flags, detailed)
+		}
+	}
+}
+
+// TestEstimatePartial: the peak of the part of a training that got through is
+// never printed as the peak.
+func TestEstimatePartial(t *testing.T) {
+	for _, flags := range []string{"--limit-gib 1", "--batch 16777216"} {
+		args := append([]string{"estimate", "--preset", "gpt-char", "--batch", "64", "--card", "h200", "--details"}, strings.Fields(flags)...)
+		_, out, _ := tidemark(t, args...)
+		if strings.Contains(out, "  Peak allocated") || strings.Contains(out, "  at the peak") ||
+			!strings.Contains(out, "the peaks are of the part that got through, not what the run needs\n  Partial peak allocated ") {
+			t.Errorf("%s:\n%s", flags, out)
+		}
+		_, out, _ = tidemark(t, append(args, "--json")...)
+		var v struct {
+			OOM    struct{ Ended bool }
+			Needed *struct {
+				AllocatedBytes int64 `json:"allocated_bytes"`
+			} `json:"peak_without_limit"`
+		}
+		if err := json.Unmarshal([]byte(out), &v); err != nil || !v.OOM.Ended || (v.Needed != nil) != strings.Contains(flags, "limit") {
+			t.Errorf("%s: %+v, %v", flags, v, err)
+		}
+	}
+}
