@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,7 +65,7 @@ func TestJudge(t *testing.T) {
 	for _, l := range limits {
 		cards = append(cards, Card{Name: "test", MemoryBytes: l + ContextBytes})
 	}
-	verdicts, err := Judge(w, p, cards)
+	verdicts, err := Judge(w, p, cards, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +78,12 @@ func TestJudge(t *testing.T) {
 	v := verdicts[1]
 	if v.Fits || len(v.Remedies) < 3 {
 		t.Fatalf("half the peak: %+v", v)
+	}
+	for most := 1; most < 4; most++ { // the first of all
+		some, err := Judge(w, p, cards[1:2], most)
+		if err != nil || !slices.Equal(some[0].Remedies, v.Remedies[:most]) {
+			t.Errorf("at most %d: %+v of %+v, %v", most, some[0].Remedies, v.Remedies, err)
+		}
 	}
 	runs := func(change func(*train.Workload)) bool {
 		x := w

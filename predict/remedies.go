@@ -117,7 +117,7 @@ func maxKinds(changes []change) int {
 // the whole one, which are as many changes. It names all single changes that
 // fit, and of larger sets some.
 func (a *attempt) together(changes []change, n int) error {
-	enough := func() bool { return n > 0 && len(a.found) >= mostTogether }
+	enough := func() bool { return a.enough() || n > 0 && len(a.found) >= mostTogether }
 	for _, set := range sets(changes, n+1) {
 		if enough() {
 			return nil
@@ -142,6 +142,9 @@ func (a *attempt) together(changes []change, n int) error {
 	}
 	return nil
 }
+
+// enough says that as many were found as were asked for.
+func (a *attempt) enough() bool { return a.most > 0 && len(a.found) >= a.most }
 
 // needless says that the same set with less asked of the training was found.
 func (a *attempt) needless(set []change) bool {
@@ -183,7 +186,7 @@ func (a *attempt) smaller(flags string, w train.Workload) error {
 	}
 	if ok {
 		add(g, "--batch %d --accumulate %d", split.Shape.Rows, split.Accumulate)
-		if flags != "" {
+		if flags != "" || a.enough() {
 			return nil
 		}
 	}

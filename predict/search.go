@@ -51,6 +51,7 @@ func figuresOf(p *train.Peaks) figures {
 type search struct {
 	base       train.Workload
 	parameters int64
+	most       int // remedies of a card; 0 for all
 	mu         sync.Mutex
 	memo       map[string]*variation
 	plans      map[string]*planned

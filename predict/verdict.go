@@ -41,14 +41,16 @@ type Remedy struct {
 }
 
 // Judge decides whether a workload fits each card. own is its prediction
-// without a limit; when that ran out of memory, it fits nowhere.
-func Judge(w train.Workload, own *train.Prediction, cards []Card) ([]Verdict, error) {
+// without a limit; when that ran out of memory, it fits nowhere. most is after
+// how many changes that help the search ends, 0 for all that it knows.
+func Judge(w train.Workload, own *train.Prediction, cards []Card, most int) ([]Verdict, error) {
 	w.Steps = judgedSteps
 	w.Allocator.LimitBytes = 0
 	s, err := newSearch(w, own)
 	if err != nil {
 		return nil, err
 	}
+	s.most = most
 	verdicts := make([]Verdict, len(cards))
 	errs := make([]error, len(cards))
 	var wg sync.WaitGroup

@@ -292,7 +292,11 @@ func estimateTraining(c *cli.Context) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(250))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(300 << 20))
 	w.Interrupted = c.Context.Err
-	e, err := untilDone(c.Context, func() (*estimated, error) { return predictTraining(w, settings, cards) })
+	remedies := namedRemedies
+	if c.Bool("json") {
+		remedies = 0
+	}
+	e, err := untilDone(c.Context, func() (*estimated, error) { return predictTraining(w, settings, cards, remedies) })
 	if err != nil {
 		return err
 	}
@@ -302,8 +306,9 @@ func estimateTraining(c *cli.Context) error {
 	return e.print(c.App.Writer, c.Bool("bytes"), c.Bool("details"))
 }
 
-// predictTraining predicts a training and judges the cards.
-func predictTraining(w train.Workload, settings estimateSettings, cards []predict.Card) (*estimated, error) {
+// predictTraining predicts a training and judges the cards; remedies is
+// predict.Judge's most.
+func predictTraining(w train.Workload, settings estimateSettings, cards []predict.Card, remedies int) (*estimated, error) {
 	p, err := train.Predict(w)
 	if err != nil {
 		return nil, err
@@ -325,7 +330,7 @@ func predictTraining(w train.Workload, settings estimateSettings, cards []predic
 	if w.Allocator.LimitBytes > 0 {
 		cards = append([]predict.Card{{Name: "--limit-gib", MemoryBytes: w.Allocator.LimitBytes + predict.ContextBytes}}, cards...)
 	}
-	e.Cards, err = predict.Judge(w, own, cards)
+	e.Cards, err = predict.Judge(w, own, cards, remedies)
 	return e, err
 }
 

@@ -133,6 +133,7 @@ func cheapest(v predict.Verdict) []string {
 func (e *estimated) printCards(w io.Writer) {
 	fmt.Fprintln(w, "\nCards (calculated; a card's own memory less the context, which is assumed)")
 	var tried []string
+	more := false
 	for _, v := range e.Cards {
 		fmt.Fprintf(w, "  %-17s %9s usable  %s\n", v.Name, inGiB(v.UsableBytes), verdictOf(v))
 		if !v.Fits {
@@ -141,6 +142,10 @@ func (e *estimated) printCards(w io.Writer) {
 		if len(v.Tried) > 0 {
 			tried = v.Tried
 		}
+		more = more || len(v.Remedies) >= namedRemedies
+	}
+	if more {
+		fmt.Fprintf(w, "  The cheapest %d changes of a card are named; --json looks for all\n", namedRemedies)
 	}
 	if tried != nil {
 		fmt.Fprintf(w, "  tried, alone and together: %s\n", joinNames(tried))
@@ -160,7 +165,8 @@ func verdictOf(v predict.Verdict) string {
 	return fmt.Sprintf("does not fit: %s missing", inGiB(-*v.RoomBytes))
 }
 
-// namedRemedies is how many of the changes that help are printed; JSON has all.
+// namedRemedies is how many of the changes that help are looked for where they
+// are printed; JSON has all.
 const namedRemedies = 3
 
 // remediesOf names what would make a training fit, the cheapest first.
@@ -169,11 +175,8 @@ func remediesOf(v predict.Verdict) string {
 	for _, m := range v.Remedies {
 		ways = append(ways, fmt.Sprintf("%s (peak %s)", m.Change, inGiB(m.PeakBytes)))
 	}
-	switch n := len(ways) - namedRemedies; {
-	case len(ways) == 0:
+	if len(ways) == 0 {
 		return "nothing that was tried makes it fit"
-	case n > 0:
-		return fmt.Sprintf("would fit with %s; %d more with --json", strings.Join(ways[:namedRemedies], "; or "), n)
 	}
-	return "would fit with " + strings.Join(ways, "; or ")
+	return "would fit with " + strings.Join(ways[:min(len(ways), namedRemedies)], "; or ")
 }
