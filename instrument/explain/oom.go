@@ -67,20 +67,16 @@ func (a *Analysis) outOfMemory() *OutOfMemory {
 	}
 	o.UnallocatedBytes = o.ReservedBytes - o.AllocatedBytes
 	_, o.LargestHoleBytes = holes(a.segmentsAt(at))
-	take := alloc.SegmentBytes(t.Bytes)
-	least := o.ReservedBytes // the most that was reserved, if the limit can have been as much
-	if most := slices.Max(a.h.reserved[:entry+1]); most < o.ReservedBytes+take {
-		least = max(least, most)
+	if free := t.DeviceFreeBytes; free >= 0 {
+		o.DeviceFreeBytes = &free
 	}
-	free := t.DeviceFreeBytes
-	switch o.DeviceFreeBytes = &free; {
-	case free < 0:
-		o.DeviceFreeBytes = nil
-		o.Limit, o.LimitBytes = "unknown", least
-	case free >= take:
-		o.Limit, o.LimitBytes = "cap", least
+	switch l := snapshot.LimitOf(a.snapshot, a.h.device); l.Kind {
+	case snapshot.CardLimit:
+		o.Limit, o.LimitBytes = "device", l.Bytes
+	case snapshot.CapLimit:
+		o.Limit, o.LimitBytes = "cap", l.Bytes
 	default:
-		o.Limit, o.LimitBytes = "device", o.ReservedBytes+free
+		o.Limit, o.LimitBytes = "unknown", slices.Max(a.h.reserved[:entry+1])
 	}
 	m := a.Moment(at)
 	o.ByLine, o.ByCategory = m.ByLine, m.ByCategory
