@@ -308,22 +308,33 @@ func TestPipes(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Skip(err)
 	}
-	write := func(content string) {
+	// A pipe keeps what was not read from it until its writer closes it too.
+	write := func(content string) (closed chan error) {
+		closed = make(chan error, 1)
 		go func() {
-			if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
-				f.WriteString(content)
-				f.Close()
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err == nil {
+				f.WriteString(content) // the reader may have left
+				err = f.Close()
 			}
+			closed <- err
 		}()
+		return closed
 	}
-	write("größe und maß, ein wenig text")
+	closed := write("größe und maß, ein wenig text")
 	text, err := LoadText(t.Context(), path, TextOptions{})
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
 	if err != nil || text.Len(Train)+text.Len(Validation) != 29 {
 		t.Errorf("%v, %v", text, err)
 	}
-	write(strings.Repeat("x", 100))
+	closed = write(strings.Repeat("x", 100))
 	_, err = LoadText(t.Context(), path, TextOptions{MaxBytes: 50})
 	wantError(t, err, "more than the 50 bytes")
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := LoadText(ctx, path, TextOptions{}); !errors.Is(err, context.DeadlineExceeded) {
