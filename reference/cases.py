@@ -63,6 +63,13 @@ ANNOTATED = [
     case("qwen2_bf16", "Qwen2", TINY_QWEN, 12, 88, "adamw", bf16=True),
     case("llama_ce", "Llama", dict(TINY_LLAMA, tie_word_embeddings=False), 12, 88, "adamw"),
     case("gpt2_ce", "GPT2", TINY_GPT2, 12, 88, "adamw"),
+    # Shapes whose kernels take temporaries of their own: few keys, heads that no fused kernel takes as they are.
+    case("gpt2_heads8", "GPT2", dict(TINY_GPT2, n_head=10), 16, 3, "adamw"),
+    case("gpt2_bf16_heads16", "GPT2", dict(TINY_GPT2, n_positions=256), 4, 255, "adamw", bf16=True),
+    *[case(f"gpt2_heads{size}", "GPT2", dict(TINY_GPT2, n_embd=2 * size, n_head=2), 12, 88, "adamw")
+      for size in (17, 34, 50, 128, 256)],
+    *[case(f"gpt2_bf16_heads{size}", "GPT2", dict(TINY_GPT2, n_embd=2 * size, n_head=2), 12, 88, "adamw", bf16=True)
+      for size in (20, 36, 128, 256)],
 ]
 
 # Histories of the allocator: (name, shapes as (rows, tokens) a step, model, allocator settings, limit in bytes).

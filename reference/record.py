@@ -2,6 +2,7 @@
 
     python3 record.py --out FOLDER             # everything; needs a CUDA device
     python3 record.py --out FOLDER golden      # only values, on the CPU
+    python3 record.py --out FOLDER --case gpt --case mlp annotated   # these cases alone, of memory and annotated
     python3 record.py --list
 
 Each part runs in a process of its own, so that none begins with another's memory. versions.json in the folder says which
@@ -19,6 +20,11 @@ import sys
 import cases
 
 PARTS = {}
+ONLY = []  # the ids of the cases to record; all if empty
+
+
+def chosen(table):
+    return [case for case in table if not ONLY or case["id"] in ONLY]
 
 
 def part(name, cuda=True):
@@ -46,7 +52,7 @@ def memory_part(out):
     import memory
 
     records = []
-    for case in cases.MEMORY:
+    for case in chosen(cases.MEMORY):
         try:
             records.append(memory.record(case))
         except torch.OutOfMemoryError as e:
@@ -65,7 +71,7 @@ def annotated_part(out):
     x = torch.randn(64, 64, device="cuda")  # the matrix libraries take their workspaces before the first case
     torch.nn.functional.linear(x @ x, x, x[0]).sum()
     del x
-    for case in cases.ANNOTATED:
+    for case in chosen(cases.ANNOTATED):
         annotated.record(case, f"{out}/{case['id']}.tsv.gz")
         print(case["id"], flush=True)
 
@@ -145,12 +151,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help="all of them if none is named")
     parser.add_argument("--out", help="the folder to write to, which must exist")
+    parser.add_argument("--case", action="append", default=[], metavar="ID", help="record this case alone, and others so named")
     parser.add_argument("--list", action="store_true", help="name the parts")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # this process is the part's own
     options = parser.parse_args()
     if options.list:
         print("\n".join(PARTS))
         return
+    ONLY.extend(options.case)
+    strange = set(ONLY) - {case["id"] for case in [*cases.MEMORY, *cases.ANNOTATED]}
+    if strange:
+        sys.exit(f"record: no case {min(strange)}; cases.py has them")
     unknown = [p for p in options.parts if p not in PARTS]
     if unknown or not options.out or not os.path.isdir(options.out):
         sys.exit(f"record: no part {unknown[0]}; --list names them" if unknown else "record: --out must name a folder that exists")
@@ -162,7 +173,8 @@ def main():
     for name in options.parts or PARTS:
         print("==", name, flush=True)
         environment = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF=settings.get(name, ""))
-        command = [sys.executable, os.path.abspath(__file__), "--out", options.out, "--here", name]
+        command = [sys.executable, os.path.abspath(__file__), "--out", options.out, "--here",
+                   *[word for case in ONLY for word in ("--case", case)], name]
         if subprocess.run(command, env=environment).returncode != 0:
             failed.append(name)
     with open(f"{options.out}/versions.json", "w") as f:
