@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	attributes "github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
@@ -26,6 +27,9 @@ type adafactor struct {
 	launcher
 	name string
 	o    Options
+
+	pieces attributes.Matrices
+	with   attributes.Adafactor
 }
 
 func newAdafactor(k kind, o Options) Optimizer {
@@ -39,13 +43,13 @@ func (a *adafactor) Name() string { return a.name }
 func (a *adafactor) Options() Options { return a.o }
 
 // matrices sees a shape as batch × rows × columns.
-func matrices(shape []int) (batch, rows, columns int) {
+func matrices(shape []int) attributes.Matrices {
 	n := len(shape)
-	batch = 1
+	s := attributes.Matrices{Batch: 1, Rows: shape[n-2], Columns: shape[n-1]}
 	for _, d := range shape[:n-2] {
-		batch *= d
+		s.Batch *= d
 	}
-	return batch, shape[n-2], shape[n-1]
+	return s
 }
 
 // factors are the specs of the row and column means of a parameter.
@@ -156,10 +160,7 @@ func (a *adafactor) loop(m Memory, params []Parameter, lr float64) error {
 		}
 		u := v.estimate.b.Tensor()
 		v.update.set(v.estimate.take())
-		c := a.begin(&adafactorUpdate, g.DType, 1)
-		c.Out, c.In = append(c.Out, u), append(c.In, g)
-		c.Floats = append(c.Floats, eps*eps)
-		if err := m.Run(c); err != nil {
+		if err := a.single(m, &adafactorUpdate, eps*eps, u, g); err != nil {
 			return err
 		}
 		if rms, err = a.rms(m, e, u); err != nil {
@@ -212,12 +213,11 @@ func readScalar(m Memory, t device.Tensor) (float64, error) {
 
 // factored leaves the estimate of the second moment of a matrix in v.estimate.
 func (a *adafactor) factored(m Memory, e *entry, g device.Tensor, w, eps float64, v *adafactorLoop) error {
-	batch, rows, columns := matrices(g.Shape)
+	a.pieces = matrices(g.Shape)
+	a.pieces.Epsilon = eps
 	launch := func(k *kernel, out device.Tensor, in ...device.Tensor) error {
-		c := a.begin(k, g.DType, batch)
-		c.Ints = append(c.Ints, int64(rows), int64(columns))
+		c := a.begin(k, g.DType, &a.pieces)
 		c.Out, c.In = append(c.Out, out), append(c.In, in...)
-		c.Floats = append(c.Floats, eps)
 		return m.Run(c)
 	}
 	row, column := e.tensor(0), e.tensor(1)
@@ -246,7 +246,7 @@ func (a *adafactor) factored(m Memory, e *entry, g device.Tensor, w, eps float64
 	if err := launch(&adafactorOuter, product.Tensor(), row, column); err != nil {
 		return err
 	}
-	mean, err := m.Allocate(device.Spec{DType: g.DType, Shape: []int{batch}},
+	mean, err := m.Allocate(device.Spec{DType: g.DType, Shape: []int{a.pieces.Batch}},
 		e.label(instrument.OptimizerTemporary, "mean"))
 	if err != nil {
 		return err
@@ -287,11 +287,12 @@ func (a *adafactor) fused(m Memory, params []Parameter, lr float64) error {
 		p, g := params[i].Value, params[i].Gradient
 		e.step++
 		w, rho, eps := a.scalars(e.step, lr, p.DType)
-		batch, rows, columns := 0, 1, int(p.Elements())
+		s := attributes.Matrices{Rows: 1, Columns: int(p.Elements())}
 		if len(p.Shape) >= 2 {
-			batch, rows, columns = matrices(p.Shape)
+			s = matrices(p.Shape)
 		}
-		scratch, err := m.Allocate(device.Spec{DType: device.Float64, Shape: []int{fusedScratch + batch}},
+		s.Epsilon = eps
+		scratch, err := m.Allocate(device.Spec{DType: device.Float64, Shape: []int{fusedScratch + s.Batch}},
 			e.label(instrument.OptimizerTemporary, "partial sums"))
 		if err != nil {
 			return err
@@ -300,14 +301,13 @@ func (a *adafactor) fused(m Memory, params []Parameter, lr float64) error {
 		if a.o.decays(len(p.Shape)) {
 			shrink = 1 - lr**a.o.WeightDecay
 		}
-		c := a.begin(&adafactorFused, p.DType, batch)
-		c.Ints = append(c.Ints, int64(rows), int64(columns))
+		a.with = attributes.Adafactor{Matrices: s, Weight: w, Rho: rho, Epsilon2: a.o.Eps2, Threshold: a.o.ClipThreshold, Shrink: shrink}
+		c := a.begin(&adafactorFused, p.DType, &a.with)
 		c.In, c.Out = append(c.In, g), append(c.Out, p, e.tensor(0))
-		if batch > 0 {
+		if s.Batch > 0 {
 			c.Out = append(c.Out, e.tensor(1))
 		}
 		c.Scratch = scratch.Tensor()
-		c.Floats = append(c.Floats, w, rho, eps, a.o.Eps2, a.o.ClipThreshold, shrink)
 		err = m.Run(c)
 		scratch.Release()
 		if err != nil {

@@ -4,18 +4,19 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	attributes "github.com/tidemark-lab/tidemark/device/kernel"
 )
 
-// The pieces of Adafactor, over B matrices of R × C. Ints: B, R, C (adafactor.norm
-// and adafactor.update: 1).
+// The pieces of Adafactor, over B matrices of R × C (kernel.Matrices; adafactor.norm
+// and adafactor.update are elementwise kernels, with a scalar).
 //
 //	adafactor.norm                     x → √Σx², one element
 //	adafactor.rows                     g → mean over columns of g², B·R
 //	adafactor.columns                  g → mean over rows of g², B·C
 //	adafactor.outer                    row, col → row·col, B·R·C
 //	adafactor.mean                     row → mean over rows, B
-//	adafactor.normalize  Floats: eps1  mean → x = x / max(mean, eps1)
-//	adafactor.update     Floats: eps²  g → x = g / √max(x, eps²)
+//	adafactor.normalize  mean                    → x = x / max(mean, epsilon)
+//	adafactor.update     scalar: eps²  g        → x = g / √max(x, eps²)
 var (
 	adafactorNorm      = kernel{"adafactor.norm", norm[float32], norm[float64]}
 	adafactorRows      = kernel{"adafactor.rows", rowMeans[float32], rowMeans[float64]}
@@ -28,7 +29,6 @@ var (
 
 // adafactorFused is the whole step of one parameter. In: the gradient. Out: the
 // parameter, row, col; with B = 0 (and R = 1) the parameter and its variance.
-// Ints: B, R, C. Floats: w, rho, eps1, eps2, clip_threshold, 1 − lr·decay.
 // Scratch: fusedScratch + B elements of float64, for partial sums and mean(row).
 var adafactorFused = kernel{"adafactor.fused", fusedAdafactor[float32], fusedAdafactor[float64]}
 
@@ -127,8 +127,11 @@ func eachColumn[T device.Float](g []T, batch, rows, columns int, f func(i int, m
 	})
 }
 
+// matricesOf are the sizes of a piece's matrices.
+func matricesOf(c *device.Call) *attributes.Matrices { return c.Attributes.(*attributes.Matrices) }
+
 func rowMeans[T device.Float](c *device.Call) error {
-	columns := int(c.Ints[2])
+	columns := matricesOf(c).Columns
 	g, x := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	eachRow(len(x), columns, func(r int) {
 		x[r] = meanSquare[T](sumSquares(g[r*columns:(r+1)*columns]), columns)
@@ -137,14 +140,14 @@ func rowMeans[T device.Float](c *device.Call) error {
 }
 
 func columnMeans[T device.Float](c *device.Call) error {
-	x := device.Floats[T](c.Out[0])
-	eachColumn(device.Floats[T](c.In[0]), int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]),
+	a, x := matricesOf(c), device.Floats[T](c.Out[0])
+	eachColumn(device.Floats[T](c.In[0]), a.Batch, a.Rows, a.Columns,
 		func(i int, mean T) { x[i] = mean })
 	return nil
 }
 
 func outer[T device.Float](c *device.Call) error {
-	rows, columns := int(c.Ints[1]), int(c.Ints[2])
+	rows, columns := matricesOf(c).Rows, matricesOf(c).Columns
 	row, column, x := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	eachRow(len(row), columns, func(r int) {
 		f, b := row[r], r/rows
@@ -166,7 +169,7 @@ func meanOf[T device.Float](x []T) T {
 }
 
 func mean[T device.Float](c *device.Call) error {
-	rows := int(c.Ints[1])
+	rows := matricesOf(c).Rows
 	row, x := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	for b := range x {
 		x[b] = meanOf(row[b*rows : (b+1)*rows])
@@ -175,9 +178,10 @@ func mean[T device.Float](c *device.Call) error {
 }
 
 func normalize[T device.Float](c *device.Call) error {
-	matrix := int(c.Ints[1] * c.Ints[2])
+	a := matricesOf(c)
+	matrix := a.Rows * a.Columns
 	mean, x := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
-	eps := T(c.Floats[0])
+	eps := T(a.Epsilon)
 	device.Parallel(len(x), 1<<15, func(lo, hi int) {
 		for i := lo; i < hi; {
 			b := i / matrix
@@ -199,9 +203,9 @@ func updateOf[T device.Float](g, v, least T) T {
 }
 
 func update[T device.Float](c *device.Call) error {
-	least := T(c.Floats[0])
+	least := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x, g := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
+		x, g := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = updateOf(g[i], x[i], least)
 		}
@@ -265,9 +269,9 @@ func (s *updates[T]) apply(p []T, shrink, rate T, lo, hi int) {
 }
 
 func fusedAdafactor[T device.Float](c *device.Call) error {
-	batch, rows, columns := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
-	w, rho, eps, eps2, threshold := T(c.Floats[0]), c.Floats[1], c.Floats[2], c.Floats[3], c.Floats[4]
-	shrink := T(c.Floats[5])
+	a := c.Attributes.(*attributes.Adafactor)
+	batch, rows, columns := a.Batch, a.Rows, a.Columns
+	w, eps, shrink := T(a.Weight), a.Epsilon, T(a.Shrink)
 	p, scratch := device.Floats[T](c.Out[0]), c.Scratch.Float64s()
 	s := updates[T]{g: device.Floats[T](c.In[0]), rows: rows, columns: columns, least: T(eps * eps)}
 	if batch == 0 {
@@ -290,9 +294,9 @@ func fusedAdafactor[T device.Float](c *device.Call) error {
 		}
 	}
 	size := math.Sqrt(float64(len(p)))
-	alpha := larger(eps2, float64(normOf(p, scratch))/size) * rho
+	alpha := larger(a.Epsilon2, float64(normOf(p, scratch))/size) * a.Rho
 	sum := sumParts(len(p), scratch[mostParts:fusedScratch], s.squares)
-	rate := T(-alpha / larger(1, float64(T(math.Sqrt(sum)))/size/threshold))
+	rate := T(-alpha / larger(1, float64(T(math.Sqrt(sum)))/size/a.Threshold))
 	device.Parallel(len(p), 1<<14, func(lo, hi int) { s.apply(p, shrink, rate, lo, hi) })
 	return nil
 }

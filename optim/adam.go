@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	attributes "github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
@@ -30,6 +31,7 @@ type adam struct {
 	counters               []device.Tensor
 	entries                []*entry
 	sums, squareRoots      temporaries
+	with                   attributes.Adam
 }
 
 func newAdam(k kind, o Options) Optimizer {
@@ -298,8 +300,7 @@ func (a *adam) denominator(m Memory, e *entry, v device.Tensor, lr float64, root
 }
 
 // adamFused is the whole step t. In: the gradients. Out: the parameters, m, v
-// and, with amsgrad, the largest v. Ints: n, decoupled, amsgrad, t. Floats: lr,
-// beta1, beta2, eps, weight decay.
+// and, with amsgrad, the largest v.
 var adamFused = kernel{"adam.fused", fusedAdam[float32], fusedAdam[float64]}
 
 func (a *adam) fused(m Memory, params []Parameter, lr float64) error {
@@ -330,14 +331,14 @@ func (a *adam) fused(m Memory, params []Parameter, lr float64) error {
 		}
 		for lo, hi := 0, 0; lo < len(a.entries); lo = hi {
 			hi = run(a.entries, lo)
-			c := a.begin(&adamFused, a.p[lo].DType, hi-lo)
+			a.with = attributes.Adam{Rate: lr, Beta1: a.o.Betas[0], Beta2: a.o.Betas[1], Epsilon: a.o.Eps, Decay: decay,
+				Step: a.entries[lo].step, Decoupled: a.decoupled, AMSGrad: a.o.AMSGrad}
+			c := a.begin(&adamFused, a.p[lo].DType, &a.with)
 			c.In = append(c.In, a.g[lo:hi]...)
 			c.Out = append(append(append(c.Out, a.p[lo:hi]...), a.m[lo:hi]...), a.v[lo:hi]...)
 			if a.o.AMSGrad {
 				c.Out = append(c.Out, a.top[lo:hi]...)
 			}
-			c.Ints = append(c.Ints, flag(a.decoupled), flag(a.o.AMSGrad), a.entries[lo].step)
-			c.Floats = append(c.Floats, lr, a.o.Betas[0], a.o.Betas[1], a.o.Eps, decay)
 			if err := m.Run(c); err != nil {
 				return err
 			}
@@ -347,23 +348,23 @@ func (a *adam) fused(m Memory, params []Parameter, lr float64) error {
 }
 
 func fusedAdam[T device.Float](c *device.Call) error {
-	decoupled, amsgrad, lr, decay := c.Ints[1] != 0, c.Ints[2] != 0, c.Floats[0], c.Floats[4]
-	o := Options{Betas: &[2]float64{c.Floats[1], c.Floats[2]}}
-	rate64, root64 := o.corrections(lr, c.Ints[3])
-	rate, correction, eps := T(rate64), T(root64), T(c.Floats[3])
-	w1, beta2, w2 := T(1-c.Floats[1]), T(c.Floats[2]), T(1-c.Floats[2])
+	a, n := c.Attributes.(*attributes.Adam), len(c.In)
+	o := Options{Betas: &[2]float64{a.Beta1, a.Beta2}}
+	rate64, root64 := o.corrections(a.Rate, a.Step)
+	rate, correction, eps := T(rate64), T(root64), T(a.Epsilon)
+	w1, beta2, w2 := T(1-a.Beta1), T(a.Beta2), T(1-a.Beta2)
 	shrink, penalty := T(1), T(0)
-	if decoupled {
-		shrink = T(1 - lr*decay)
+	if a.Decoupled {
+		shrink = T(1 - a.Rate*a.Decay)
 	} else {
-		penalty = T(decay)
+		penalty = T(a.Decay)
 	}
-	spread(c.Out[:c.Ints[0]], func(k, lo, hi int) {
-		p, g := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
-		m, v := out[T](c, 1, k, lo, hi), out[T](c, 2, k, lo, hi)
+	spread(c.Out[:n], func(k, lo, hi int) {
+		p, g := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
+		m, v := out[T](c, n+k, lo, hi), out[T](c, 2*n+k, lo, hi)
 		var top []T
-		if amsgrad {
-			top = out[T](c, 3, k, lo, hi)
+		if a.AMSGrad {
+			top = out[T](c, 3*n+k, lo, hi)
 		}
 		g, m, v = g[:len(p)], m[:len(p)], v[:len(p)]
 		for i, x := range p {

@@ -12,13 +12,13 @@ import (
 const normChunk = 1 << 16
 
 // gradNorm is the norm of all gradients together. In: n gradients. Out: one
-// element of float64, √Σg². Ints: n. Scratch: float64, the sums of squares of
+// element of float64, √Σg². Scratch: float64, the sums of squares of
 // chunks of normChunk elements of the first gradient, then of the second, …,
 // which are added in this order.
 var gradNorm = kernel{"grad_norm", globalNorm[float32], globalNorm[float64]}
 
 // gradClip multiplies gradients by max/(norm + 1e-6) if that is below 1 and the
-// norm is finite. In: the norm (float64). Out: n gradients. Ints: n. Floats: max.
+// norm is finite, max being the call's scalar. In: the norm (float64). Out: the gradients.
 var gradClip = kernel{"grad_clip", clip[float32], clip[float64]}
 
 // ClipGradNorm scales the parameters' gradients so that their norm, taken over
@@ -58,15 +58,15 @@ func ClipGradNorm(m Memory, params []Parameter, maxNorm float64) (norm float64, 
 	partial.Addr += 8
 
 	var l launcher
-	c := l.begin(&gradNorm, grads[0].DType, len(grads))
+	c := l.begin(&gradNorm, grads[0].DType, nil)
 	c.In, c.Out, c.Scratch = grads, append(c.Out, result), partial
 	if err := m.Run(c); err != nil {
 		return 0, err
 	}
 	if !math.IsInf(maxNorm, 1) {
 		l = launcher{}
-		c := l.begin(&gradClip, grads[0].DType, len(grads))
-		c.In, c.Out, c.Floats = append(c.In, result), grads, append(c.Floats, maxNorm)
+		c := l.elementwise(&gradClip, grads[0].DType, maxNorm)
+		c.In, c.Out = append(c.In, result), grads
 		if err := m.Run(c); err != nil {
 			return 0, err
 		}
@@ -103,13 +103,13 @@ func globalNorm[T device.Float](c *device.Call) error {
 
 func clip[T device.Float](c *device.Call) error {
 	norm := c.In[0].Float64s()[0]
-	factor := c.Floats[0] / (norm + 1e-6)
+	factor := scalarOf[float64](c) / (norm + 1e-6)
 	if math.IsInf(norm, 0) || !(factor < 1) {
 		return nil
 	}
 	f := T(factor)
 	spread(c.Out, func(k, lo, hi int) {
-		g := out[T](c, 0, k, lo, hi)
+		g := out[T](c, k, lo, hi)
 		for i := range g {
 			g[i] *= f
 		}

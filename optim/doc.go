@@ -17,27 +17,28 @@
 //
 // # Kernels
 //
-// A call works on lists of n tensors, n in Ints[0], so that a device can batch
-// them: Out holds the lists that are written, one after the other, and In those
-// that are only read. Tensors at one place of their lists have the same number
-// of elements, the scalars in Floats apply to all tensors, and all have one
-// element type. Elementwise kernels, for x in Out, a and b in In:
+// A call works on lists of n tensors, so that a device can batch them: Out holds
+// the lists that are written, one after the other, and In those that are only
+// read. Tensors at one place of their lists have the same number of elements,
+// the attributes apply to all tensors, and all have one element type. Attributes
+// are a pointer to a structure of package kernel. Elementwise kernels
+// (kernel.Scalar), for x in Out, a and b in In:
 //
-//	foreach.fill      Floats: value  x = value
+//	foreach.fill      scalar: value  x = value
 //	foreach.copy                     x = a
 //	foreach.sqrt                     x = √a
 //	foreach.square                   x = a·a
-//	foreach.add       Floats: alpha  x = a + alpha·b        (a may be x)
-//	foreach.shift     Floats: value  x = x + value
-//	foreach.scale     Floats: value  x = value·x
-//	foreach.divide    Floats: value  x = a / value          (a may be x)
+//	foreach.add       scalar: alpha  x = a + alpha·b        (a may be x)
+//	foreach.shift     scalar: value  x = x + value
+//	foreach.scale     scalar: value  x = value·x
+//	foreach.divide    scalar: value  x = a / value          (a may be x)
 //	foreach.maximum                  x = max(x, a)
-//	foreach.lerp      Floats: w      x = x + w·(a − x), or a − (a − x)·(1 − w) for w ≥ ½
-//	foreach.addcmul   Floats: value  x = x + value·(a·b)
-//	foreach.addcdiv   Floats: value  x = x + value·(a/b)
+//	foreach.lerp      scalar: w      x = x + w·(a − x), or a − (a − x)·(1 − w) for w ≥ ½
+//	foreach.addcmul   scalar: value  x = x + value·(a·b)
+//	foreach.addcdiv   scalar: value  x = x + value·(a/b)
 //
 // The others are described beside their Go versions: adam.fused, sgd.fused,
 // adafactor.*, grad_norm and grad_clip. Kernels of element type float32 compute
-// in float32, with the scalars of Floats, and scalars derived from them in
-// float64, rounded to float32, as PyTorch does.
+// in float32, with attributes, and scalars derived from them in float64, rounded
+// to float32, as PyTorch does.
 package optim

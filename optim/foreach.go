@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	attributes "github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // The elementwise kernels; the package's documentation gives their formulas.
@@ -24,17 +25,15 @@ var (
 	foreachAddcdiv = kernel{"foreach.addcdiv", addcdiv[float32], addcdiv[float64]}
 )
 
-// in1 and in2 are the ranges of the first and second list of operands that
-// belong to a range of the k-th output.
-func in1[T device.Float](c *device.Call, k, lo, hi int) []T { return device.Floats[T](c.In[k])[lo:hi] }
-func in2[T device.Float](c *device.Call, k, lo, hi int) []T {
-	return device.Floats[T](c.In[int(c.Ints[0])+k])[lo:hi]
-}
+// in and out are a range of an operand and of a result.
+func in[T device.Float](c *device.Call, k, lo, hi int) []T  { return device.Floats[T](c.In[k])[lo:hi] }
+func out[T device.Float](c *device.Call, k, lo, hi int) []T { return device.Floats[T](c.Out[k])[lo:hi] }
 
-// out is the range of the k-th output of the list-th list.
-func out[T device.Float](c *device.Call, list, k, lo, hi int) []T {
-	return device.Floats[T](c.Out[list*int(c.Ints[0])+k])[lo:hi]
-}
+// in2 is the range of the second list's operand that belongs to the k-th result.
+func in2[T device.Float](c *device.Call, k, lo, hi int) []T { return in[T](c, len(c.Out)+k, lo, hi) }
+
+// scalarOf is the number of an elementwise kernel.
+func scalarOf[T device.Float](c *device.Call) T { return T(c.Attributes.(*attributes.Scalar).Value) }
 
 // root is √x in T: rounding the float64 root of a float32 gives the correctly
 // rounded float32 root, and compiles to one instruction.
@@ -49,9 +48,9 @@ func lerp[T device.Float](a, b, w T) T {
 }
 
 func fill[T device.Float](c *device.Call) error {
-	v := T(c.Floats[0])
+	v := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x := out[T](c, 0, k, lo, hi)
+		x := out[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = v
 		}
@@ -60,13 +59,13 @@ func fill[T device.Float](c *device.Call) error {
 }
 
 func copyTo[T device.Float](c *device.Call) error {
-	spread(c.Out, func(k, lo, hi int) { copy(out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)) })
+	spread(c.Out, func(k, lo, hi int) { copy(out[T](c, k, lo, hi), in[T](c, k, lo, hi)) })
 	return nil
 }
 
 func sqrt[T device.Float](c *device.Call) error {
 	spread(c.Out, func(k, lo, hi int) {
-		x, a := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
+		x, a := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = root(a[i])
 		}
@@ -76,7 +75,7 @@ func sqrt[T device.Float](c *device.Call) error {
 
 func square[T device.Float](c *device.Call) error {
 	spread(c.Out, func(k, lo, hi int) {
-		x, a := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
+		x, a := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = a[i] * a[i]
 		}
@@ -85,9 +84,9 @@ func square[T device.Float](c *device.Call) error {
 }
 
 func add[T device.Float](c *device.Call) error {
-	alpha := T(c.Floats[0])
+	alpha := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x, a, b := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi), in2[T](c, k, lo, hi)
+		x, a, b := out[T](c, k, lo, hi), in[T](c, k, lo, hi), in2[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = a[i] + T(alpha*b[i])
 		}
@@ -96,9 +95,9 @@ func add[T device.Float](c *device.Call) error {
 }
 
 func shift[T device.Float](c *device.Call) error {
-	v := T(c.Floats[0])
+	v := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x := out[T](c, 0, k, lo, hi)
+		x := out[T](c, k, lo, hi)
 		for i := range x {
 			x[i] += v
 		}
@@ -107,9 +106,9 @@ func shift[T device.Float](c *device.Call) error {
 }
 
 func scale[T device.Float](c *device.Call) error {
-	v := T(c.Floats[0])
+	v := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x := out[T](c, 0, k, lo, hi)
+		x := out[T](c, k, lo, hi)
 		for i := range x {
 			x[i] *= v
 		}
@@ -118,9 +117,9 @@ func scale[T device.Float](c *device.Call) error {
 }
 
 func divide[T device.Float](c *device.Call) error {
-	v := T(c.Floats[0])
+	v := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x, a := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
+		x, a := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = a[i] / v
 		}
@@ -130,7 +129,7 @@ func divide[T device.Float](c *device.Call) error {
 
 func maximum[T device.Float](c *device.Call) error {
 	spread(c.Out, func(k, lo, hi int) {
-		x, a := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
+		x, a := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = max(x[i], a[i])
 		}
@@ -139,9 +138,9 @@ func maximum[T device.Float](c *device.Call) error {
 }
 
 func lerps[T device.Float](c *device.Call) error {
-	w := T(c.Floats[0])
+	w := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x, a := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
+		x, a := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
 		for i := range x {
 			x[i] = lerp(x[i], a[i], w)
 		}
@@ -150,9 +149,9 @@ func lerps[T device.Float](c *device.Call) error {
 }
 
 func addcmul[T device.Float](c *device.Call) error {
-	v := T(c.Floats[0])
+	v := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x, a, b := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi), in2[T](c, k, lo, hi)
+		x, a, b := out[T](c, k, lo, hi), in[T](c, k, lo, hi), in2[T](c, k, lo, hi)
 		for i := range x {
 			x[i] += T(v * (a[i] * b[i]))
 		}
@@ -161,9 +160,9 @@ func addcmul[T device.Float](c *device.Call) error {
 }
 
 func addcdiv[T device.Float](c *device.Call) error {
-	v := T(c.Floats[0])
+	v := scalarOf[T](c)
 	spread(c.Out, func(k, lo, hi int) {
-		x, a, b := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi), in2[T](c, k, lo, hi)
+		x, a, b := out[T](c, k, lo, hi), in[T](c, k, lo, hi), in2[T](c, k, lo, hi)
 		for i := range x {
 			x[i] += T(v * (a[i] / b[i]))
 		}

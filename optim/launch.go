@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device"
+	attributes "github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // kernel is a computation with its Go versions.
@@ -27,18 +28,27 @@ func unsupported(c *device.Call) error {
 	return fmt.Errorf("the cpu device does not compute in %v; use float32", c.Out[0].DType)
 }
 
-// launcher fills one Call again and again, so that a step over hundreds of
-// tensors makes no garbage.
-type launcher struct{ call device.Call }
+// launcher fills one Call and its attributes again and again, so that a step over
+// hundreds of tensors makes no garbage.
+type launcher struct {
+	call   device.Call
+	scalar attributes.Scalar
+}
 
-// begin starts a call on lists of n tensors.
-func (l *launcher) begin(k *kernel, dt device.DType, n int) *device.Call {
+// begin starts a call with attributes of the kernel's kind, or nil.
+func (l *launcher) begin(k *kernel, dt device.DType, with any) *device.Call {
 	c := &l.call
 	c.Kernel, c.Host = k.name, k.host(dt)
 	c.In, c.Out = c.In[:0], c.Out[:0]
-	c.Ints, c.Floats = append(c.Ints[:0], int64(n)), c.Floats[:0]
+	c.Attributes = with
 	c.Scratch = device.Tensor{}
 	return c
+}
+
+// elementwise starts a call of a kernel with one scalar.
+func (l *launcher) elementwise(k *kernel, dt device.DType, scalar float64) *device.Call {
+	l.scalar.Value = scalar
+	return l.begin(k, dt, &l.scalar)
 }
 
 // foreach runs an elementwise kernel with one scalar over lists.
@@ -46,21 +56,19 @@ func (l *launcher) foreach(m Memory, k *kernel, scalar float64, out []device.Ten
 	if len(out) == 0 {
 		return nil
 	}
-	c := l.begin(k, out[0].DType, len(out))
+	c := l.elementwise(k, out[0].DType, scalar)
 	c.Out = append(c.Out, out...)
 	for _, list := range in {
 		c.In = append(c.In, list...)
 	}
-	c.Floats = append(c.Floats, scalar)
 	return m.Run(c)
 }
 
 // single runs an elementwise kernel on one tensor.
 func (l *launcher) single(m Memory, k *kernel, scalar float64, out device.Tensor, in ...device.Tensor) error {
-	c := l.begin(k, out.DType, 1)
+	c := l.elementwise(k, out.DType, scalar)
 	c.Out = append(c.Out, out)
 	c.In = append(c.In, in...)
-	c.Floats = append(c.Floats, scalar)
 	return m.Run(c)
 }
 

@@ -2,6 +2,7 @@ package optim
 
 import (
 	"github.com/tidemark-lab/tidemark/device"
+	attributes "github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
@@ -19,6 +20,7 @@ type sgd struct {
 
 	p, g, b []device.Tensor
 	some    [3][]device.Tensor // of a part of the parameters
+	with    attributes.SGD
 	sums    temporaries
 }
 
@@ -205,8 +207,7 @@ func (s *sgd) buffer(m Memory, e *entry, g device.Tensor) error {
 }
 
 // sgdFused is the whole step. In: the gradients. Out: the parameters and, with
-// momentum, the buffers. Ints: n, nesterov, first (1 in a step in which the
-// buffers have no content yet). Floats: lr, momentum, dampening, weight decay.
+// momentum, the buffers.
 var sgdFused = kernel{"sgd.fused", fusedSGD[float32], fusedSGD[float64]}
 
 func (s *sgd) fused(m Memory, params []Parameter, lr float64) error {
@@ -226,15 +227,13 @@ func (s *sgd) fused(m Memory, params []Parameter, lr float64) error {
 			if len(s.p) == 0 {
 				continue
 			}
-			c := s.begin(&sgdFused, s.p[0].DType, len(s.p))
+			s.with = attributes.SGD{Rate: lr, Momentum: s.o.Momentum, Dampening: s.o.Dampening, Nesterov: s.o.Nesterov, First: first}
+			if decayed {
+				s.with.Decay = *s.o.WeightDecay
+			}
+			c := s.begin(&sgdFused, s.p[0].DType, &s.with)
 			c.In = append(c.In, s.g...)
 			c.Out = append(append(c.Out, s.p...), s.b...)
-			c.Ints = append(c.Ints, flag(s.o.Nesterov), flag(first))
-			decay := 0.0
-			if decayed {
-				decay = *s.o.WeightDecay
-			}
-			c.Floats = append(c.Floats, lr, s.o.Momentum, s.o.Dampening, decay)
 			if err := m.Run(c); err != nil {
 				return err
 			}
@@ -246,21 +245,15 @@ func (s *sgd) fused(m Memory, params []Parameter, lr float64) error {
 	return nil
 }
 
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 func fusedSGD[T device.Float](c *device.Call) error {
-	nesterov, first := c.Ints[1] != 0, c.Ints[2] != 0
-	rate, momentum, gain, decay := T(-c.Floats[0]), T(c.Floats[1]), T(1-c.Floats[2]), T(c.Floats[3])
-	spread(c.Out[:c.Ints[0]], func(k, lo, hi int) {
-		p, g := out[T](c, 0, k, lo, hi), in1[T](c, k, lo, hi)
+	a, n := c.Attributes.(*attributes.SGD), len(c.In)
+	nesterov, first := a.Nesterov, a.First
+	rate, momentum, gain, decay := T(-a.Rate), T(a.Momentum), T(1-a.Dampening), T(a.Decay)
+	spread(c.Out[:n], func(k, lo, hi int) {
+		p, g := out[T](c, k, lo, hi), in[T](c, k, lo, hi)
 		var b []T
 		if momentum != 0 {
-			b = out[T](c, 1, k, lo, hi)
+			b = out[T](c, n+k, lo, hi)
 		}
 		g = g[:len(p)]
 		if b == nil {

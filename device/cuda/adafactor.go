@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // flatScalarGrid is for kernels that give each of 256 threads one element.
@@ -77,7 +78,8 @@ func (d *Device) adafactorMean(row, mean device.Tensor, batch, rows int, eps flo
 }
 
 func matricesOf(c *device.Call) (batch, rows, columns int) {
-	return int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
+	a := c.Attributes.(*kernel.Matrices)
+	return a.Batch, a.Rows, a.Columns
 }
 
 func adafactorNormCall(d *Device, c *device.Call) error {
@@ -135,7 +137,7 @@ func adafactorNormalizeCall(d *Device, c *device.Call) error {
 	a.tensors(c.In[0], c.Out[0])
 	a.i64(n)
 	a.i64(int64(rows) * int64(columns))
-	a.real(c.Floats[0], f.double)
+	a.real(c.Attributes.(*kernel.Matrices).Epsilon, f.double)
 	return d.launch(f, flatScalarGrid(n), 256, 0)
 }
 
@@ -146,12 +148,11 @@ const adafactorParts = 256
 
 // adafactorFusedCall is the whole step of one parameter. In: the gradient. Out:
 // the parameter, row, col; with no matrices (batch 0) the parameter and its
-// variance. Ints: batch, rows, columns. Floats: w, rho, eps1, eps2,
-// clip_threshold, 1 − lr·decay. Scratch: 512 + batch elements of float64.
+// variance. Scratch: 512 + batch elements of float64.
 func adafactorFusedCall(d *Device, c *device.Call) error {
-	batch, rows, columns := matricesOf(c)
+	with := c.Attributes.(*kernel.Adafactor)
+	batch, rows, columns, w := with.Batch, with.Rows, with.Columns, with.Weight
 	p, g, n := c.Out[0], c.In[0], c.Out[0].Elements()
-	w, rho, eps, eps2, threshold, shrink := c.Floats[0], c.Floats[1], c.Floats[2], c.Floats[3], c.Floats[4], c.Floats[5]
 	if want := 8 * int64(2*adafactorParts+batch); c.Scratch.Addr == 0 || c.Scratch.Bytes() < want {
 		return fmt.Errorf("%d bytes of scratch memory, expected %d", c.Scratch.Bytes(), want)
 	}
@@ -178,7 +179,7 @@ func adafactorFusedCall(d *Device, c *device.Call) error {
 		if err := d.adafactorColumns(g, column, d.spare(device.Float64), batch, rows, columns, true, w); err != nil {
 			return err
 		}
-		if err := d.adafactorMean(row, mean, batch, rows, eps); err != nil {
+		if err := d.adafactorMean(row, mean, batch, rows, with.Epsilon); err != nil {
 			return err
 		}
 	}
@@ -186,7 +187,7 @@ func adafactorFusedCall(d *Device, c *device.Call) error {
 		a.tensors(row, column, variance, mean)
 		a.i32(rows)
 		a.i32(columns)
-		a.real(eps*eps, double)
+		a.real(with.Epsilon*with.Epsilon, double)
 		a.place(0, 8) // a structure of pointers ends at a multiple of 8
 	}
 	parts := min(adafactorParts, (n+4095)/4096)
@@ -209,10 +210,10 @@ func adafactorFusedCall(d *Device, c *device.Call) error {
 	a.tensors(p, g, c.Scratch)
 	a.i64(n)
 	a.i32(int(parts))
-	a.f64(rho)
-	a.f64(eps2)
-	a.f64(threshold)
-	a.real(shrink, f.double)
+	a.f64(with.Rho)
+	a.f64(with.Epsilon2)
+	a.f64(with.Threshold)
+	a.real(with.Shrink, f.double)
 	// Each block adds the partial sums up again, so there are not too many.
 	return d.launch(f, grid{x: min((n+255)/256, 4096)}, 256, 0)
 }

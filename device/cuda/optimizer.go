@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 const (
@@ -22,11 +23,11 @@ type lists struct{ x, a, b, c, d []device.Tensor }
 // foreach launches a kernel over lists, as many tensors as a launch takes at a
 // time. more places the kernel's parameters after the lists; blocks is how many
 // blocks earlier launches had.
-func (d *Device) foreach(kernel string, l lists, chunk int64, more func(a *arguments, f *function, blocks int64)) error {
+func (d *Device) foreach(name string, l lists, chunk int64, more func(a *arguments, f *function, blocks int64)) error {
 	if len(l.x) == 0 {
 		return nil
 	}
-	f, err := d.kernel("optimizer", kernel, l.x[0].DType)
+	f, err := d.kernel("optimizer", name, l.x[0].DType)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (d *Device) foreach(kernel string, l lists, chunk int64, more func(a *argum
 
 // foreachCall is an elementwise kernel with one scalar over a list of results
 // and up to two lists of operands.
-func foreachCall(kernel string) func(*Device, *device.Call) error {
+func foreachCall(name string) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
 		n := len(c.Out)
 		l := lists{x: c.Out}
@@ -80,44 +81,43 @@ func foreachCall(kernel string) func(*Device, *device.Call) error {
 		if len(c.In) >= 2*n {
 			l.b = c.In[n : 2*n]
 		}
-		return d.foreach(kernel, l, tensorChunk, func(a *arguments, f *function, _ int64) { a.real(c.Floats[0], f.double) })
+		value := c.Attributes.(*kernel.Scalar).Value
+		return d.foreach(name, l, tensorChunk, func(a *arguments, f *function, _ int64) { a.real(value, f.double) })
 	}
 }
 
 // adamCall is the whole step of Adam, AdamW or AMSGrad. In: gradients. Out:
-// parameters, m, v and, with amsgrad, the largest v. Ints: n, decoupled,
-// amsgrad, step. Floats: lr, beta1, beta2, eps, weight decay.
+// parameters, m, v and, with amsgrad, the largest v.
 func adamCall(d *Device, c *device.Call) error {
-	n := int(c.Ints[0])
-	l := lists{x: c.Out[:n], a: c.In[:n], b: c.Out[n : 2*n], c: c.Out[2*n : 3*n]}
-	if c.Ints[2] != 0 {
+	n, with := len(c.In), c.Attributes.(*kernel.Adam)
+	l := lists{x: c.Out[:n], a: c.In, b: c.Out[n : 2*n], c: c.Out[2*n : 3*n]}
+	if with.AMSGrad {
 		l.d = c.Out[3*n : 4*n]
 	}
-	lr, step := c.Floats[0], float64(c.Ints[3])
+	step := float64(with.Step)
 	return d.foreach("adam", l, tensorChunk, func(a *arguments, f *function, _ int64) {
-		a.i32(int(c.Ints[1]))
-		a.i32(int(c.Ints[2]))
-		for _, v := range c.Floats[:5] {
+		a.flag(with.Decoupled)
+		a.flag(with.AMSGrad)
+		for _, v := range [...]float64{with.Rate, with.Beta1, with.Beta2, with.Epsilon, with.Decay} {
 			a.real(v, f.double)
 		}
-		a.real(lr/(1-math.Pow(c.Floats[1], step)), f.double)
-		a.real(math.Sqrt(1-math.Pow(c.Floats[2], step)), f.double)
+		a.real(with.Rate/(1-math.Pow(with.Beta1, step)), f.double)
+		a.real(math.Sqrt(1-math.Pow(with.Beta2, step)), f.double)
 	})
 }
 
 // sgdCall is the whole step of stochastic gradient descent. In: gradients. Out:
-// parameters and, with momentum, buffers. Ints: n, nesterov, first. Floats: lr,
-// momentum, dampening, weight decay.
+// parameters and, with momentum, buffers.
 func sgdCall(d *Device, c *device.Call) error {
-	n := int(c.Ints[0])
-	l := lists{x: c.Out[:n], a: c.In[:n]}
-	if c.Floats[1] != 0 {
+	n, with := len(c.In), c.Attributes.(*kernel.SGD)
+	l := lists{x: c.Out[:n], a: c.In}
+	if with.Momentum != 0 {
 		l.b = c.Out[n : 2*n]
 	}
 	return d.foreach("sgd", l, tensorChunk, func(a *arguments, f *function, _ int64) {
-		a.i32(int(c.Ints[1]))
-		a.i32(int(c.Ints[2]))
-		for _, v := range c.Floats[:4] {
+		a.flag(with.Nesterov)
+		a.flag(with.First)
+		for _, v := range [...]float64{with.Rate, with.Momentum, with.Dampening, with.Decay} {
 			a.real(v, f.double)
 		}
 	})
@@ -156,13 +156,14 @@ func (d *Device) norm(elem device.DType, partial, out device.Tensor, parts int64
 }
 
 // gradClipCall scales gradients by max/(norm + 1e-6) if that is below 1. In: the
-// norm (float64). Out: gradients. Floats: max.
+// norm (float64). Out: gradients. Attributes: the largest.
 func gradClipCall(d *Device, c *device.Call) error {
 	if err := need("the norm", c.In[0], device.Float64); err != nil {
 		return err
 	}
+	most := c.Attributes.(*kernel.Scalar).Value
 	return d.foreach("clip", lists{x: c.Out}, tensorChunk, func(a *arguments, _ *function, _ int64) {
 		a.u64(c.In[0].Addr)
-		a.f64(c.Floats[0])
+		a.f64(most)
 	})
 }

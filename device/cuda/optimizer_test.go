@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // optimizerSizes are more tensors than a launch takes, one of several chunks.
@@ -38,13 +39,12 @@ func TestManyTensors(t *testing.T) {
 			wm, wv = append(wm, make([]float64, n)), append(wv, make([]float64, n))
 		}
 		norm := l.empty(device.Float64, 1)
-		count := int64(len(p))
-		l.check(l.d.Run(&device.Call{Kernel: "grad_norm", In: g, Out: []device.Tensor{norm}, Ints: []int64{count},
+		l.check(l.d.Run(&device.Call{Kernel: "grad_norm", In: g, Out: []device.Tensor{norm},
 			Scratch: l.empty(device.Float64, chunks)}))
 		l.compare("norm", norm, []float64{math.Sqrt(squares)})
 		const limit = 0.5
-		l.check(l.d.Run(&device.Call{Kernel: "grad_clip", In: []device.Tensor{norm}, Out: g, Ints: []int64{count},
-			Floats: []float64{limit}}))
+		l.check(l.d.Run(&device.Call{Kernel: "grad_clip", In: []device.Tensor{norm}, Out: g,
+			Attributes: &kernel.Scalar{Value: limit}}))
 		factor := limit / (math.Sqrt(squares) + 1e-6)
 		const lr, beta1, beta2, eps, decay = 0.01, 0.9, 0.95, 1e-8, 0.1
 		for step := int64(1); step <= 3; step++ {
@@ -52,8 +52,8 @@ func TestManyTensors(t *testing.T) {
 			for _, list := range [][]device.Tensor{p, m, v} {
 				out = append(out, list...)
 			}
-			l.check(l.d.Run(&device.Call{Kernel: "adam.fused", In: g, Out: out, Ints: []int64{count, 1, 0, step},
-				Floats: []float64{lr, beta1, beta2, eps, decay}}))
+			l.check(l.d.Run(&device.Call{Kernel: "adam.fused", In: g, Out: out,
+				Attributes: &kernel.Adam{Rate: lr, Beta1: beta1, Beta2: beta2, Epsilon: eps, Decay: decay, Step: step, Decoupled: true}}))
 			c1, c2 := 1-math.Pow(beta1, float64(step)), 1-math.Pow(beta2, float64(step))
 			for k := range wp {
 				for i := range wp[k] {
@@ -71,7 +71,7 @@ func TestManyTensors(t *testing.T) {
 		// Clipping leaves gradients alone whose norm is infinite.
 		before := l.raw(g[0])
 		l.check(l.d.Run(&device.Call{Kernel: "grad_clip", In: []device.Tensor{l.tensor(device.Float64, []float64{math.Inf(1)})},
-			Out: g, Ints: []int64{count}, Floats: []float64{limit}}))
+			Out: g, Attributes: &kernel.Scalar{Value: limit}}))
 		if string(l.raw(g[0])) != string(before) {
 			t.Error("gradients of an infinite norm were scaled")
 		}
