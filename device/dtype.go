@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tidemark-lab/tidemark/device/size"
 )
@@ -80,6 +81,9 @@ func (s Spec) Elements() int64 {
 
 // Bytes is the size of the tensor's data in bytes.
 func (s Spec) Bytes() int64 { return s.Elements() * s.DType.Size() }
+
+// Equal reports whether element type and shape are the same.
+func (s Spec) Equal(o Spec) bool { return s.DType == o.DType && slices.Equal(s.Shape, o.Shape) }
 
 // String is, for example, "float32[16 256 1536]".
 func (s Spec) String() string { return fmt.Sprintf("%v%v", s.DType, s.Shape) }

@@ -139,7 +139,7 @@ func (c *compiler) place() {
 		p.Values[v].Storage = i
 		switch cv.source {
 		case KindParameter:
-			p.Parameters = append(p.Parameters, Parameter{cv.param, i})
+			p.Parameters = append(p.Parameters, Parameter{cv.param, cv.node.Name(), cv.spec, i})
 		case KindInput:
 			p.InputValues = append(p.InputValues, v)
 		case KindSeed:

@@ -85,6 +85,8 @@ type Step struct {
 // Parameter is a parameter that a plan uses.
 type Parameter struct {
 	Model   *nn.Parameter
+	Name    string // the full name, such as "model.norm.weight"
+	Spec    device.Spec
 	Storage int
 }
 

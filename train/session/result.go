@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -53,10 +54,10 @@ func (r *Result) Release() {
 // plan's Inputs; the result refers to those it saves for backward.
 func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 	s.calledFrom()
-	if len(inputs) != len(p.InputValues) {
-		return nil, fmt.Errorf("forward: %d inputs given, the plan takes %d: %v", len(inputs), len(p.InputValues), p.InputNames)
+	if err := s.check(p); err != nil {
+		return nil, fmt.Errorf("forward: %w", err)
 	}
-	if err := s.checkKernels(p); err != nil {
+	if err := s.checkValues(p, p.InputValues, inputs, func(i int) string { return "input " + p.InputNames[i] }); err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
 	}
 	if p.Draws {
@@ -66,15 +67,6 @@ func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 	x := &execution{s: s, p: p, r: r}
 	x.begin()
 	for i, v := range p.InputValues {
-		got, want := inputs[i].Spec, p.Values[v].Spec
-		if got.String() != want.String() {
-			r.Release()
-			return nil, fmt.Errorf("forward: input %s is %v, the plan takes %v", p.InputNames[i], got, want)
-		}
-		if inputs[i].m == nil {
-			r.Release()
-			return nil, fmt.Errorf("forward: input %s was released", p.InputNames[i])
-		}
 		st := p.Values[v].Storage
 		x.addr[st] = inputs[i].Addr
 		if p.Storages[st].Saved || p.Storages[st].Held {
@@ -93,23 +85,31 @@ func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 
 // Backward runs a plan's backward pass from the gradients given for its
 // differentiated outputs, and leaves the parameters' gradients, added to those
-// that are there. What the forward pass saved goes as it is used.
+// that are there. What the forward pass saved goes as it is used. What is
+// refused before anything runs leaves the result as it was.
 func (s *Session) Backward(r *Result, seeds ...*Value) error {
 	s.calledFrom()
-	p := r.plan
-	if r.ended || p.ForwardSteps == len(p.Steps) {
+	switch {
+	case r == nil:
+		return errors.New("backward: there is no result")
+	case r.s != s:
+		return errors.New("backward: the result is another session's")
+	case r.plan.ForwardSteps == len(r.plan.Steps):
+		return errors.New("backward: the plan has no backward pass; name what to differentiate when compiling it")
+	case r.ended:
 		return errReleased
 	}
-	if len(seeds) != len(p.SeedValues) {
-		return fmt.Errorf("backward: %d gradients given for %d outputs", len(seeds), len(p.SeedValues))
+	p := r.plan
+	if err := s.check(p); err != nil {
+		return fmt.Errorf("backward: %w", err)
+	}
+	if err := s.checkValues(p, p.SeedValues, seeds, func(i int) string { return fmt.Sprintf("gradient %d", i) }); err != nil {
+		return fmt.Errorf("backward: %w", err)
 	}
 	r.ended = true
 	x := &execution{s: s, p: p, r: r, backward: true}
 	x.begin()
 	for i, v := range p.SeedValues {
-		if got, want := seeds[i].Spec, p.Values[v].Spec; got.String() != want.String() {
-			return fmt.Errorf("backward: gradient %d is %v, the output is %v", i, got, want)
-		}
 		x.addr[p.Values[v].Storage] = seeds[i].Addr
 	}
 	for i := p.ForwardSteps; i < len(p.Steps); i++ {
@@ -137,9 +137,7 @@ type execution struct {
 func (x *execution) begin() {
 	x.addr = make([]uint64, len(x.p.Storages))
 	for _, pp := range x.p.Parameters {
-		if q := x.s.byPointer[pp.Model]; q != nil {
-			x.addr[pp.Storage] = q.Value.Addr
-		}
+		x.addr[pp.Storage] = x.s.byPointer[pp.Model].Value.Addr
 	}
 	for k, m := range x.r.storage {
 		if m != nil {
@@ -298,7 +296,6 @@ func (x *execution) deposit(st *plan.Step) error {
 		return nil
 	}
 	g := x.tensor(st.In[0])
-	g.Spec = q.Value.Spec
 	d := op.CopyDescription(g.Spec)
 	in := []device.Tensor{g}
 	if q.grad != nil {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -46,6 +47,12 @@ func (s *Session) Floats(t device.Tensor) ([]float64, error) {
 // SeedGradient is the gradient of a result's loss that backward starts from:
 // scale in every element. The caller releases it.
 func (s *Session) SeedGradient(r *Result, scale float64) (*Value, error) {
+	switch {
+	case r == nil || r.s != s:
+		return nil, errors.New("gradient of the loss: the result is not this session's")
+	case len(r.plan.SeedValues) != 1:
+		return nil, fmt.Errorf("gradient of the loss: the plan differentiates %d outputs, not one loss", len(r.plan.SeedValues))
+	}
 	spec := r.plan.Values[r.plan.SeedValues[0]].Spec
 	v, err := s.Allocate(spec, instrument.Label{Category: instrument.Temporary, Op: "gradient of the loss"})
 	if err != nil {
@@ -65,6 +72,9 @@ func (s *Session) SeedGradient(r *Result, scale float64) (*Value, error) {
 
 // FillValue sets every element of a value.
 func (s *Session) FillValue(v *Value, x float64) error {
+	if err := s.owns(v); err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
 	b := make([]byte, 0, v.Bytes())
 	for range v.Elements() {
 		switch v.DType {
@@ -72,8 +82,10 @@ func (s *Session) FillValue(v *Value, x float64) error {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
 		case device.BFloat16:
 			b = binary.LittleEndian.AppendUint16(b, uint16(device.RoundToBFloat(float32(x))))
-		default:
+		case device.Float32:
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+		default:
+			return fmt.Errorf("filling %v with a floating-point number", v.Spec)
 		}
 	}
 	return v.Upload(b)

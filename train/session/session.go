@@ -6,6 +6,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"weak"
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -34,7 +35,7 @@ type Session struct {
 	hooks     []func(nn.Call, []device.Tensor)
 	caller    instrument.Caller // who asked for what is being done
 	callers   map[stack]instrument.Caller
-	runnable  *plan.Plan // the last plan of which the device was found to have all kernels
+	checked   map[weak.Pointer[plan.Plan]]struct{} // plans that check found nothing wrong with
 
 	interrupted func() error
 }
@@ -85,6 +86,7 @@ func New(dev device.Device, recorder *instrument.Recorder, o Options) *Session {
 		dev:       dev,
 		recorder:  recorder,
 		byPointer: make(map[*nn.Parameter]*Param),
+		checked:   make(map[weak.Pointer[plan.Plan]]struct{}),
 		workspace: workspace{bytes: o.WorkspaceBytes},
 		libraries: libraries{profile: o.Profile},
 		seed:      o.Seed,
@@ -182,7 +184,12 @@ func (v *Value) Release() {
 }
 
 // Upload copies host bytes into the value.
-func (v *Value) Upload(src []byte) error { return v.s.dev.Upload(v.Tensor, src) }
+func (v *Value) Upload(src []byte) error {
+	if err := v.s.owns(v); err != nil {
+		return fmt.Errorf("upload: %w", err)
+	}
+	return v.s.dev.Upload(v.Tensor, src)
+}
 
 // Input allocates a batch and copies src to it. On meta src may be nil.
 func (s *Session) Input(name string, spec device.Spec, src []byte) (*Value, error) {
@@ -201,14 +208,19 @@ func (s *Session) Input(name string, spec device.Spec, src []byte) (*Value, erro
 }
 
 // Materialize allocates a model's parameters in order and gives them their
-// initial values.
+// initial values. A parameter has memory once: it is an error if the session
+// has one of them already.
 func (s *Session) Materialize(root nn.Module, dt device.DType) error {
 	s.calledFrom()
+	clear(s.checked)
 	for i, p := range nn.Parameters(root) {
 		if s.interrupted != nil {
 			if err := s.interrupted(); err != nil {
 				return err
 			}
+		}
+		if q := s.byPointer[p.Parameter]; q != nil {
+			return fmt.Errorf("materialize: %s is there already, as %v", q.Name, q.Value.Spec)
 		}
 		label := instrument.Label{Category: instrument.Parameter, Module: moduleOf(p.Name), Op: leafOf(p.Name)}
 		spec := device.Spec{DType: dt, Shape: p.Shape}
@@ -229,8 +241,16 @@ func (s *Session) Materialize(root nn.Module, dt device.DType) error {
 
 // Convert gives a parameter memory of another element type and drops its own,
 // as module.to(dtype) does. Its values are not carried over: it is for devices
-// that compute nothing.
+// that compute nothing. The parameter may have no gradient, which would keep
+// its element type.
 func (s *Session) Convert(p *Param, dt device.DType) error {
+	switch {
+	case p == nil || s.byPointer[p.Model] != p:
+		return errors.New("convert: the parameter is not this session's")
+	case p.grad != nil:
+		return fmt.Errorf("convert: %s has a gradient of %v; drop it first (ZeroGrad)", p.Name, p.Value.DType)
+	}
+	clear(s.checked)
 	spec := device.Spec{DType: dt, Shape: p.Value.Shape}
 	label := instrument.Label{Category: instrument.Parameter, Module: moduleOf(p.Name), Op: leafOf(p.Name)}
 	m, err := s.allocate(spec.Bytes(), s.tag(label), label)
@@ -269,11 +289,15 @@ func (s *Session) Close() {
 	}
 	s.params = nil
 	clear(s.byPointer)
+	clear(s.checked)
 }
 
 // Fill gives a value random or constant contents: see op.Fill. Equal streams
 // give equal contents.
 func (s *Session) Fill(v *Value, kind string, scale float64, stream uint64) error {
+	if err := s.owns(v); err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
 	c, err := op.Fill(v.Tensor, kind, scale, s.seed, stream)
 	if err != nil {
 		return err
@@ -309,4 +333,4 @@ func (s *Session) StopRecording() {
 
 // errReleased is returned for results that have nothing left to run backward
 // from.
-var errReleased = errors.New("backward: the result was run backward already, or released, or made without gradients")
+var errReleased = errors.New("backward: the result was run backward already, or released")
