@@ -40,7 +40,7 @@ func (s *search) changes() []change {
 		list = append(list, change{kind: "precision", flag: "--precision " + string(p), apply: func(w *train.Workload) { w.Precision = p }})
 	}
 	optimizer(optim.Variants(s.base.Optimizer)...)
-	if !s.base.GradientCheckpointing && s.base.Model.Type() != "mlp" {
+	if !s.base.GradientCheckpointing && models.Depth(s.base.Model) > 0 {
 		list = append(list, change{kind: "checkpointing", flag: "--gradient-checkpointing",
 			apply: func(w *train.Workload) { w.GradientCheckpointing = true }})
 	}

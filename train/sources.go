@@ -55,11 +55,14 @@ func (s *Settings) OpenSources(text *data.Text) (Sources, error) {
 		v, err := data.Digits(data.DigitsOptions{Seed: s.Seed, Split: data.Validation, Batch: s.Batch, Samples: digitsHeldOut})
 		return Sources{Train: t, Validation: v}, err
 	case "teacher":
-		dims, err := mlpDims(s.Model)
+		features, outputs, err := models.Dense(s.Model)
+		if err == nil && features == 0 {
+			err = fmt.Errorf("a model of type %s takes tokens, not features", s.Model.Type())
+		}
 		if err != nil {
 			return Sources{}, err
 		}
-		o := data.TeacherOptions{Seed: s.Seed, Batch: s.Batch, Features: dims[0], Outputs: dims[len(dims)-1]}
+		o := data.TeacherOptions{Seed: s.Seed, Batch: s.Batch, Features: features, Outputs: outputs}
 		t, err := data.Teacher(o)
 		if err != nil {
 			return Sources{}, err
@@ -119,16 +122,4 @@ func (s *Settings) textSources(text *data.Text) (Sources, error) {
 func (s *Settings) vocabulary() (int, error) {
 	_, vocabulary, _, err := models.Sizes(s.Model)
 	return vocabulary, err
-}
-
-func mlpDims(c models.Config) ([]int, error) {
-	m, err := models.New(c)
-	if err != nil {
-		return nil, err
-	}
-	mlp, ok := m.(*models.MLP)
-	if !ok {
-		return nil, fmt.Errorf("a model of type %s takes tokens, not features", c.Type())
-	}
-	return mlp.Dims, nil
 }

@@ -187,7 +187,7 @@ func chooseData(c *cli.Context, s *train.Settings) error {
 			return errors.New("--seq: a dense net takes no sequences")
 		}
 		s.Data.Kind = "teacher"
-		if classes, err := outputsOf(s.Model); err == nil && features == 784 && classes == 10 {
+		if _, classes, err := models.Dense(s.Model); err == nil && features == 784 && classes == 10 {
 			s.Data.Kind = "digits"
 		}
 		return nil
@@ -218,21 +218,10 @@ func sequenceOf(c *cli.Context, context, most int) (int, error) {
 	return n, nil
 }
 
-func outputsOf(c models.Config) (int, error) {
-	m, err := models.New(c)
-	if err != nil {
-		return 0, err
-	}
-	if mlp, ok := m.(*models.MLP); ok {
-		return mlp.Dims[len(mlp.Dims)-1], nil
-	}
-	return 0, errors.New("not a dense net")
-}
-
 // fitsVocabulary reports whether a training on a text of its own gives its model
 // the vocabulary of that text: a preset gpt's.
 func fitsVocabulary(c *cli.Context, s *train.Settings) bool {
-	return s.Model.Type() == "gpt" && c.String("preset") != ""
+	return models.FitsVocabulary(s.Model) && c.String("preset") != ""
 }
 
 func runTraining(c *cli.Context) error {

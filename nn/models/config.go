@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/nn"
@@ -20,9 +19,6 @@ import (
 type Config struct {
 	values map[string]any
 }
-
-// families are the model types that ParseConfig knows.
-var families = []string{"mlp", "gpt", "gpt2", "llama", "qwen2"}
 
 // maxConfigBytes bounds a config file; real ones have a few kilobytes.
 const maxConfigBytes = 1 << 20
@@ -97,38 +93,17 @@ func New(c Config) (nn.Module, error) {
 	r := reader{values: c.values}
 	kind := r.text("model_type", "")
 	if kind == "" {
-		return nil, fmt.Errorf("model_type is missing: it is one of %s", strings.Join(families, ", "))
+		return nil, fmt.Errorf("model_type is missing: it is one of %s", strings.Join(Families(), ", "))
 	}
-	if slices.Contains(families, kind) {
-		r.checkKeys(kind)
+	f := familyOf(kind)
+	if f == nil {
+		return nil, fmt.Errorf("model_type %q is not known: there is %s", kind, strings.Join(Families(), ", "))
 	}
+	r.checkKeys(f)
+	build := f.read(&r)
 	var m nn.Module
-	switch kind {
-	case "mlp":
-		if dims := r.dims(); r.err == nil {
-			m = NewMLP(dims)
-		}
-	case "gpt":
-		g := GPTConfig{
-			Vocabulary: r.size("vocab_size"), Context: r.size("n_ctx"), Layers: r.depth("n_layer"),
-			Width: r.size("n_embd"), Heads: r.size("n_head"), Dropout: r.probability("dropout", 0),
-		}
-		r.divides("n_head", g.Heads, "n_embd", g.Width)
-		if r.err == nil {
-			m = NewGPT(g)
-		}
-	case "gpt2":
-		if g := r.gpt2(); r.err == nil {
-			m = NewGPT2(g)
-		}
-	case "llama", "qwen2":
-		if l := r.llama(kind); r.err == nil {
-			m = NewLlama(l)
-		}
-	default:
-		return nil, fmt.Errorf("model_type %q is not known: there is %s", kind, strings.Join(families, ", "))
-	}
 	if r.err == nil {
+		m = build()
 		r.err = countable(m)
 	}
 	if r.err != nil {
@@ -261,35 +236,4 @@ func (r *reader) divides(smallKey string, small int, largeKey string, large int)
 	if r.err == nil && large%small != 0 {
 		r.fail("%s %d does not divide %s %d", smallKey, small, largeKey, large)
 	}
-}
-
-func (r *reader) dims() []int {
-	v, ok := r.values["dims"]
-	if !ok {
-		r.fail("dims is missing: the widths of the layers, input first, such as [784, 4096, 4096, 10]")
-		return nil
-	}
-	var dims []int
-	switch list := v.(type) {
-	case []any:
-		for _, x := range list {
-			n, err := whole(x)
-			if err != nil || n < 1 || n >= maxSize {
-				r.fail("dims has %v: widths are whole numbers from 1 to %d", x, maxSize-1)
-				return nil
-			}
-			dims = append(dims, n)
-		}
-	case []int:
-		dims = slices.Clone(list)
-	}
-	if len(dims) > maxDepth {
-		r.fail("dims has %d widths: it may have at most %d", len(dims), maxDepth)
-		return nil
-	}
-	if len(dims) < 2 {
-		r.fail("dims is %v: it needs at least two widths", v)
-		return nil
-	}
-	return dims
 }

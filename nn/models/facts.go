@@ -6,50 +6,67 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
-// Caches reports whether a model keeps keys and values as it is called.
-func Caches(m nn.Module) bool {
-	l, ok := m.(*causalLM)
-	return ok && l.cache
+// facts are what is to be known of a model beside its modules. The zero value
+// is right for a module that says nothing.
+type facts struct {
+	context, vocabulary int // of a language model
+	features, outputs   int // of a dense net
+	// The attention: heads that share keys and values, and the elements of one.
+	heads, kvHeads, headSize int
+	attentionDropout         float64 // the probability for the attention's weights
+	caches                   bool    // keeps keys and values as it is called
+	shiftsLabels             bool
+	// buffers are the shapes of what PyTorch's model keeps beside its parameters.
+	buffers     [][]int
+	tiedHead    []int  // the shape of a head's weight that is the embedding's
+	notComputed string // what is right for predictions only, in a sentence
 }
+
+// factsOf asks a model.
+func factsOf(m nn.Module) facts {
+	if f, ok := m.(interface{ facts() facts }); ok {
+		return f.facts()
+	}
+	return facts{}
+}
+
+// Sizes says what a model takes: the longest sequence and the vocabulary of a
+// language model, or the number of features of a dense net.
+func Sizes(c Config) (context, vocabulary, features int, err error) {
+	m, err := New(c)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	f := factsOf(m)
+	return f.context, f.vocabulary, f.features, nil
+}
+
+// Dense is the number of features that a dense net takes and of outputs that it
+// has; 0 for a language model.
+func Dense(c Config) (features, outputs int, err error) {
+	m, err := New(c)
+	if err != nil {
+		return 0, 0, err
+	}
+	f := factsOf(m)
+	return f.features, f.outputs, nil
+}
+
+// Caches reports whether a model keeps keys and values as it is called.
+func Caches(m nn.Module) bool { return factsOf(m).caches }
 
 // ShiftsLabels reports whether a model is one of transformers' causal language
 // models, which compute the loss themselves: they convert logits to float32 and
 // shift the labels.
-func ShiftsLabels(m nn.Module) bool {
-	_, ok := m.(*causalLM)
-	return ok
-}
+func ShiftsLabels(m nn.Module) bool { return factsOf(m).shiftsLabels }
 
 // Buffers lists the shapes of what a model keeps on the device beside its
-// parameters in PyTorch: the frequencies of rotary positions, twice.
-func Buffers(m nn.Module) [][]int {
-	var shapes [][]int
-	nn.Walk(m, func(_ string, m nn.Module) {
-		if r, ok := m.(*rotaryEmbedding); ok {
-			shape := []int{r.config.HeadDim / 2}
-			shapes = append(shapes, shape, shape)
-		}
-	})
-	return shapes
-}
+// parameters in PyTorch.
+func Buffers(m nn.Module) [][]int { return factsOf(m).buffers }
 
 // TiedHead is the shape of a head's weight that is the embedding's; nil when
 // the head has its own.
-func TiedHead(m nn.Module) []int {
-	l, ok := m.(*causalLM)
-	if !ok {
-		return nil
-	}
-	tied := false
-	nn.Walk(l.model, func(_ string, m nn.Module) {
-		e, ok := m.(*nn.Embedding)
-		tied = tied || ok && e.Weight == l.head.Weight
-	})
-	if !tied {
-		return nil
-	}
-	return l.head.Weight.Shape
-}
+func TiedHead(m nn.Module) []int { return factsOf(m).tiedHead }
 
 // CheckHeads finds that attention on a config's heads, computed in an element
 // type, is not predicted: see aten.ChooseSDPA.
@@ -58,19 +75,10 @@ func CheckHeads(c Config, dt device.DType) error {
 	if err != nil {
 		return err
 	}
-	nn.Walk(m, func(_ string, m nn.Module) {
-		var heads, kv, size int
-		switch a := m.(type) {
-		case *GPT:
-			heads, kv, size = a.Config.Heads, a.Config.Heads, a.Config.Width/a.Config.Heads
-		case *gpt2Model:
-			heads, kv, size = a.config.Heads, a.config.Heads, a.config.Width/a.config.Heads
-		case *llamaModel:
-			heads, kv, size = a.config.Heads, a.config.KVHeads, a.config.HeadDim
-		default:
-			return
-		}
-		_, err = aten.ChooseSDPA(dt, heads, kv, size)
-	})
+	f := factsOf(m)
+	if f.heads == 0 {
+		return nil
+	}
+	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize)
 	return err
 }

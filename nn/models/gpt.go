@@ -10,6 +10,38 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
+// gptFamily is GPT-2's shape with an untied head and few keys.
+var gptFamily = family{
+	name: "gpt",
+	keys: []keyRow{
+		{"vocab_size n_ctx n_layer n_embd n_head", KeyRead, nil, "sizes"},
+		{"dropout", KeyRead, nil, "dropout's probability; 0 when absent"},
+	},
+	read: func(r *reader) func() nn.Module {
+		g := GPTConfig{
+			Vocabulary: r.size("vocab_size"), Context: r.size("n_ctx"), Layers: r.depth("n_layer"),
+			Width: r.size("n_embd"), Heads: r.size("n_head"), Dropout: r.probability("dropout", 0),
+		}
+		r.divides("n_head", g.Heads, "n_embd", g.Width)
+		return func() nn.Module { return NewGPT(g) }
+	},
+	resize:   resizeGPT,
+	depth:    "n_layer",
+	dropouts: []string{"dropout"}, textVocabulary: true,
+}
+
+// resizeGPT changes the keys that GPT-2's configs have.
+func resizeGPT(c Config, layers, width, heads int) (map[string]any, error) {
+	z := newResizing(c)
+	z.set("n_layer", layers)
+	z.set("n_embd", width)
+	z.set("n_head", heads)
+	if n := z.get("n_inner"); n > 0 && width > 0 {
+		z.set("n_inner", max(1, n*width/z.get("n_embd")))
+	}
+	return z.changes, nil
+}
+
 // GPT is a mini transformer in the style of GPT-2: token and position
 // embeddings, pre-norm blocks with one fused qkv Linear, a final LayerNorm and
 // an untied head without bias.
@@ -61,6 +93,11 @@ func (g *GPT) Members(m *nn.Members) {
 	m.Module("blocks", g.blocks)
 	m.Module("lnf", g.lnf)
 	m.Module("head", g.head)
+}
+
+func (g *GPT) facts() facts {
+	c := g.Config
+	return facts{context: c.Context, vocabulary: c.Vocabulary, heads: c.Heads, kvHeads: c.Heads, headSize: c.Width / c.Heads}
 }
 
 // Forward takes ids (B, T), T at most the context, and returns logits (B, T, V).

@@ -9,8 +9,8 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 )
 
-// GPT2Config is the shape of a GPT-2 model; names as in its config.json.
-type GPT2Config struct {
+// gpt2Config is the shape of a GPT-2 model; names as in its config.json.
+type gpt2Config struct {
 	Vocabulary, Context, Layers, Width, Heads, Inner int
 	Epsilon                                          float64
 	// Activation is the function of the MLPs, ActivationModule the type of its
@@ -25,8 +25,8 @@ type GPT2Config struct {
 	Cache bool
 }
 
-// NewGPT2 makes transformers' GPT2LMHeadModel.
-func NewGPT2(c GPT2Config) nn.Module {
+// newGPT2 makes transformers' GPT2LMHeadModel.
+func newGPT2(c gpt2Config) nn.Module {
 	m := &gpt2Model{
 		config: c,
 		wte:    nn.NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
@@ -42,13 +42,15 @@ func NewGPT2(c GPT2Config) nn.Module {
 	if c.Tied {
 		head.Weight = m.wte.Weight
 	}
-	return &causalLM{name: "GPT2LMHeadModel", inner: "transformer", model: m, head: head,
-		vocabulary: c.Vocabulary, context: c.Context, cache: c.Cache}
+	return &causalLM{name: "GPT2LMHeadModel", inner: "transformer", model: m, head: head, known: facts{
+		context: c.Context, vocabulary: c.Vocabulary, caches: c.Cache,
+		heads: c.Heads, kvHeads: c.Heads, headSize: c.Width / c.Heads, attentionDropout: c.AttentionDropout,
+	}}
 }
 
 // gpt2Model is transformers' GPT2Model.
 type gpt2Model struct {
-	config   GPT2Config
+	config   gpt2Config
 	wte, wpe *nn.Embedding
 	drop     *nn.Dropout
 	h        nn.List
@@ -97,7 +99,7 @@ type gpt2Block struct {
 	mlp      *gpt2MLP
 }
 
-func newGPT2Block(c GPT2Config) *gpt2Block {
+func newGPT2Block(c gpt2Config) *gpt2Block {
 	residual := c.InitRange / math.Sqrt(2*float64(c.Layers))
 	return &gpt2Block{
 		ln1: nn.NewLayerNorm(c.Width, c.Epsilon),

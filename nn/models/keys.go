@@ -31,15 +31,12 @@ type Key struct {
 	Why    string
 }
 
-// shared are the families of a row that holds for all of transformers'.
-const shared = "gpt2 llama qwen2"
-
-// keyRow is a row of the table for one or several families and keys.
+// keyRow is a row of the table for one or several keys.
 type keyRow struct {
-	families, names string // separated by spaces
-	use             KeyUse
-	values          []any
-	why             string
+	names  string // separated by spaces
+	use    KeyUse
+	values []any
+	why    string
 }
 
 var (
@@ -51,88 +48,49 @@ var (
 	normal = []any{[]any{}, map[string]any{}}
 )
 
-// keyTable says what becomes of every key that the families' configs have, in
-// any version of transformers, and of those that published files carry beside.
-var keyTable = []keyRow{
-	{"mlp gpt " + shared, "model_type", KeyRead, nil, "the family"},
-	{"mlp", "dims", KeyRead, nil, "widths of the layers, input first"},
-	{"gpt", "vocab_size n_ctx n_layer n_embd n_head", KeyRead, nil, "sizes"},
-	{"gpt", "dropout", KeyRead, nil, "dropout's probability; 0 when absent"},
+// modelType is the key that every config has.
+var modelType = keyRow{"model_type", KeyRead, nil, "the family"}
 
-	{"gpt2", "vocab_size n_positions n_layer n_embd n_head n_inner", KeyRead, nil, "sizes"},
-	{"gpt2", "n_ctx", KeyRead, nil, "must be n_positions, which transformers reads instead"},
-	{"gpt2", "activation_function", KeyRead, nil, "one of the activations above"},
-	{"gpt2", "layer_norm_epsilon", KeyRead, nil, "of the norms"},
-	{"gpt2", "embd_pdrop resid_pdrop", KeyRead, nil, "dropout's probabilities; 0.1 when absent, as in transformers"},
-	{"gpt2", "attn_pdrop", KeyRead, nil, "dropout of attention's weights, 0.1 when absent: estimate has it, train leaves it out and says so"},
-	{"gpt2", "scale_attn_weights", KeyLimited, yes, "attention is scaled by the head's width"},
-	{"gpt2", "scale_attn_by_inverse_layer_idx", KeyLimited, no, "attention is scaled by the head's width"},
-	{"gpt2", "reorder_and_upcast_attn", KeyLimited, no, "attention computes in the precision of the model"},
-	{"gpt2", "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout", KeyInert, nil, "of a head of several choices"},
-	{"gpt2", "n_special predict_special_tokens output_past eos_token_ids line_by_line", KeyInert, nil, "of versions before 3.0, or of scripts"},
-
-	{"llama qwen2", "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads max_position_embeddings", KeyRead, nil, "sizes"},
-	{"llama qwen2", "head_dim", KeyRead, nil, "hidden_size / num_attention_heads when absent"},
-	{"llama qwen2", "hidden_act", KeyRead, nil, "silu, or swish, its other name"},
-	{"llama qwen2", "rms_norm_eps", KeyRead, nil, "of the norms"},
-	{"llama", "attention_bias mlp_bias", KeyRead, nil, "biases of the projections"},
-	{"qwen2", "attention_bias", KeyLimited, no, "queries, keys and values have biases, the output has none, whatever it says"},
-	{"qwen2", "mlp_bias", KeyLimited, no, "there is none"},
-	{"llama qwen2", "attention_dropout", KeyRead, nil, "dropout of attention's weights: estimate has it, train leaves it out and says so"},
-	{"llama qwen2", "rope_theta rope_scaling rope_parameters", KeyRead, nil, "rotary positions; a scaling changes no byte, and is refused by train"},
-	{"llama qwen2", "original_max_position_embeddings", KeyRead, nil, "of a scaling of rotary positions"},
-	{"llama qwen2", "layer_types", KeyRead, nil, "all must be full_attention"},
-	{"qwen2", "use_sliding_window max_window_layers sliding_window", KeyRead, nil, "no layer may have a window: max_window_layers (28 when absent) must be num_hidden_layers or more"},
-	{"llama", "sliding_window", KeyLimited, none, "the family has no window"},
-	{"llama", "use_sliding_window", KeyLimited, no, "the family has no window"},
-	{"llama", "max_window_layers", KeyInert, nil, "the family has no window"},
-	{"llama qwen2", "partial_rotary_factor", KeyLimited, one, "whole heads are rotated"},
-	{"llama qwen2", "rope_interleaved", KeyLimited, no, "halves of a head are rotated"},
-	{"llama qwen2", "use_mrope", KeyLimited, no, "positions are of text"},
-	{"llama qwen2", "use_qk_norm qk_layernorm", KeyLimited, no, "queries and keys are not normalised"},
-	{"llama qwen2", "pretraining_tp is_llama_config max_sequence_length unsloth_fixed unsloth_version transformers.js_config dual_chunk_attention_config",
-		KeyInert, nil, "transformers' models do not read it"},
-
-	{shared, "initializer_range", KeyRead, nil, "standard deviation of the weights"},
-	{shared, "tie_word_embeddings", KeyRead, nil, "the head's weight is the embedding's"},
-	{shared, "architectures", KeyRead, nil, "only the family's model with a language model's head"},
-	{shared, "dtype torch_dtype", KeyRead, nil, "precision of estimate where --precision is not given; train has --dtype and --precision"},
-	{shared, "use_cache", KeyRead, nil, "keys and values are kept for as long as the outputs are; true when absent"},
-	{shared, "attn_implementation _attn_implementation attention_implementation", KeyLimited, []any{"sdpa"}, "attention is PyTorch's scaled_dot_product_attention"},
-	{shared, "_attn_implementation_autoset _attn_implementation_internal _experts_implementation _experts_implementation_internal", KeyInert, nil, "how attn_implementation came about, or of experts"},
-	{shared, "quantization_config compression_config", KeyLimited, none, "weights are not quantized"},
-	{shared, "is_causal", KeyLimited, yes, "attention is causal"},
-	{shared, "gradient_checkpointing", KeyLimited, no, "it is asked for by --gradient-checkpointing"},
-	{shared, "output_attentions output_hidden_states", KeyLimited, no, "only logits and loss are returned"},
-	{shared, "return_dict use_return_dict", KeyLimited, yes, "the loss is taken by its name"},
-	{shared, "torchscript", KeyLimited, no, "tied weights would be copied"},
-	{shared, "is_encoder_decoder tie_encoder_decoder add_cross_attention", KeyLimited, no, "there is no encoder"},
-	{shared, "cross_attention_hidden_size", KeyLimited, none, "there is no encoder to attend to"},
-	{shared, "pruned_heads", KeyLimited, normal, "all heads are there"},
-	{shared, "loss_type", KeyLimited, []any{"ForCausalLM"}, "the loss is that of a causal language model"},
-	{shared, "chunk_size_feed_forward", KeyLimited, zero, "the whole sequence goes through a layer at once"},
-	{shared, "is_decoder", KeyInert, nil, "the family always decodes"},
-	{shared, "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id " +
+// sharedKeys say what becomes of the keys that transformers' configs of causal
+// language models have, in any version of transformers, and of those that
+// published files carry beside.
+var sharedKeys = []keyRow{
+	{"initializer_range", KeyRead, nil, "standard deviation of the weights"},
+	{"tie_word_embeddings", KeyRead, nil, "the head's weight is the embedding's"},
+	{"architectures", KeyRead, nil, "only the family's model with a language model's head"},
+	{"dtype torch_dtype", KeyRead, nil, "precision of estimate where --precision is not given; train has --dtype and --precision"},
+	{"use_cache", KeyRead, nil, "keys and values are kept for as long as the outputs are; true when absent"},
+	{"attn_implementation _attn_implementation attention_implementation", KeyLimited, []any{"sdpa"}, "attention is PyTorch's scaled_dot_product_attention"},
+	{"_attn_implementation_autoset _attn_implementation_internal _experts_implementation _experts_implementation_internal", KeyInert, nil, "how attn_implementation came about, or of experts"},
+	{"quantization_config compression_config", KeyLimited, none, "weights are not quantized"},
+	{"is_causal", KeyLimited, yes, "attention is causal"},
+	{"gradient_checkpointing", KeyLimited, no, "it is asked for by --gradient-checkpointing"},
+	{"output_attentions output_hidden_states", KeyLimited, no, "only logits and loss are returned"},
+	{"return_dict use_return_dict", KeyLimited, yes, "the loss is taken by its name"},
+	{"torchscript", KeyLimited, no, "tied weights would be copied"},
+	{"is_encoder_decoder tie_encoder_decoder add_cross_attention", KeyLimited, no, "there is no encoder"},
+	{"cross_attention_hidden_size", KeyLimited, none, "there is no encoder to attend to"},
+	{"pruned_heads", KeyLimited, normal, "all heads are there"},
+	{"loss_type", KeyLimited, []any{"ForCausalLM"}, "the loss is that of a causal language model"},
+	{"chunk_size_feed_forward", KeyLimited, zero, "the whole sequence goes through a layer at once"},
+	{"is_decoder", KeyInert, nil, "the family always decodes"},
+	{"bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id " +
 		"prefix bad_words_ids suppress_tokens begin_suppress_tokens tokenizer_class", KeyInert, nil, "of the tokenizer, or of generating"},
-	{shared, "max_length min_length max_new_tokens do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p " +
+	{"max_length min_length max_new_tokens do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p " +
 		"repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size num_return_sequences " +
 		"output_scores return_dict_in_generate remove_invalid_values exponential_decay_length_penalty cache_implementation",
 		KeyInert, nil, "of generating"},
-	{shared, "id2label label2id num_labels problem_type finetuning_task task_specific_params", KeyInert, nil, "of other heads"},
-	{shared, "_name_or_path name_or_path _commit_hash transformers_version auto_map custom_pipelines", KeyInert, nil, "where the file is from"},
-	{shared, "tf_legacy_loss use_bfloat16", KeyInert, nil, "of TensorFlow and TPUs"},
-	{shared, "base_model_tp_plan base_model_pp_plan base_model_ep_plan distributed_config tp_plan", KeyInert, nil, "of several devices, when asked for"},
+	{"id2label label2id num_labels problem_type finetuning_task task_specific_params", KeyInert, nil, "of other heads"},
+	{"_name_or_path name_or_path _commit_hash transformers_version auto_map custom_pipelines", KeyInert, nil, "where the file is from"},
+	{"tf_legacy_loss use_bfloat16", KeyInert, nil, "of TensorFlow and TPUs"},
+	{"base_model_tp_plan base_model_pp_plan base_model_ep_plan distributed_config tp_plan", KeyInert, nil, "of several devices, when asked for"},
 }
 
 // Keys lists what becomes of every known key, ordered by family and name.
 func Keys() []Key {
 	var all []Key
-	for _, r := range keyTable {
-		for _, family := range strings.Fields(r.families) {
-			for _, name := range strings.Fields(r.names) {
-				all = append(all, Key{family, name, r.use, r.values, r.why})
-			}
-		}
+	for _, f := range families {
+		all = slices.AppendSeq(all, maps.Values(f.keysByName()))
 	}
 	slices.SortFunc(all, func(a, b Key) int {
 		if a.Family != b.Family {
@@ -143,23 +101,22 @@ func Keys() []Key {
 	return all
 }
 
-// keysByFamily finds a row by family and name.
-var keysByFamily = func() map[string]map[string]Key {
-	all := make(map[string]map[string]Key)
-	for _, k := range Keys() {
-		if all[k.Family] == nil {
-			all[k.Family] = make(map[string]Key)
+// keysByName is what becomes of the keys of a family.
+func (f *family) keysByName() map[string]Key {
+	all := make(map[string]Key)
+	for _, r := range append([]keyRow{modelType}, f.keys...) {
+		for _, name := range strings.Fields(r.names) {
+			all[name] = Key{f.name, name, r.use, r.values, r.why}
 		}
-		all[k.Family][k.Name] = k
 	}
 	return all
-}()
+}
 
 // checkKeys refuses keys that are not known and limited ones with other values
 // than they may have. Which keys a family has is never guessed: one that could
 // change a byte is not passed over.
-func (r *reader) checkKeys(family string) {
-	known := keysByFamily[family]
+func (r *reader) checkKeys(f *family) {
+	known := f.keysByName()
 	for _, name := range slices.Sorted(maps.Keys(r.values)) {
 		v := r.values[name]
 		k, ok := known[name]

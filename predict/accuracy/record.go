@@ -106,15 +106,12 @@ func (r *Record) Workload() (train.Workload, error) {
 	values := map[string]any{}
 	rename := map[string]string{"V": "vocab_size", "T": "n_ctx", "L": "n_layer", "d": "n_embd", "h": "n_head"}
 	for k, v := range r.Config {
-		if name, ok := rename[k]; ok && r.Kind == "gpt" {
+		if name, ok := rename[k]; ok {
 			k = name
 		}
 		values[k] = v
 	}
 	values["model_type"] = strings.ToLower(r.Kind)
-	if r.Kind != "mlp" && r.Kind != "gpt" && r.Loss != "mean" {
-		values["use_cache"] = false // as the recorder called the model
-	}
 	data, err := json.Marshal(values)
 	if err != nil {
 		return w, err
@@ -124,9 +121,11 @@ func (r *Record) Workload() (train.Workload, error) {
 		return w, fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	w.Model = c
-	if r.Kind == "mlp" {
-		_, _, w.Shape.Features, err = models.Sizes(c)
+	if _, _, w.Shape.Features, err = models.Sizes(c); w.Shape.Features > 0 {
 		w.Shape.Tokens = 0
+	}
+	if m, err := models.New(c); err == nil && models.Caches(m) && r.Loss != "mean" {
+		w.Model = c.With(map[string]any{"use_cache": false}) // as the recorder called the model
 	}
 	return w, err
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // eager is transformers' attention with rotary positions, sdpa.
-func (a *llamaAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Output, error) {
+func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Output, error) {
 	heads, kv := a.config.Heads, a.config.KVHeads
 	way, err := aten.ChooseSDPA(b.Computing(), heads, kv, a.config.HeadDim)
 	if err != nil {

@@ -1,0 +1,108 @@
+package models
+
+// What the configs of decoders with rotary positions have in common: Llama and
+// those that came of it.
+
+// decoderKeys say what becomes of their keys.
+var decoderKeys = []keyRow{
+	{"vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads max_position_embeddings", KeyRead, nil, "sizes"},
+	{"head_dim", KeyRead, nil, "hidden_size / num_attention_heads when absent"},
+	{"hidden_act", KeyRead, nil, "silu, or swish, its other name"},
+	{"rms_norm_eps", KeyRead, nil, "of the norms"},
+	{"attention_dropout", KeyRead, nil, "dropout of attention's weights: estimate has it, train leaves it out and says so"},
+	{"rope_theta rope_scaling rope_parameters", KeyRead, nil, "rotary positions; a scaling changes no byte, and is refused by train"},
+	{"original_max_position_embeddings", KeyRead, nil, "of a scaling of rotary positions"},
+	{"layer_types", KeyRead, nil, "all must be full_attention"},
+	{"partial_rotary_factor", KeyLimited, one, "whole heads are rotated"},
+	{"rope_interleaved", KeyLimited, no, "halves of a head are rotated"},
+	{"use_mrope", KeyLimited, no, "positions are of text"},
+	{"use_qk_norm qk_layernorm", KeyLimited, no, "queries and keys are not normalised"},
+	{"pretraining_tp is_llama_config max_sequence_length unsloth_fixed unsloth_version transformers.js_config dual_chunk_attention_config",
+		KeyInert, nil, "transformers' models do not read it"},
+}
+
+// decoder reads what decoders have in common. prefix is that of the types' names
+// in transformers.
+func (r *reader) decoder(prefix string) decoderConfig {
+	l := decoderConfig{
+		Family: prefix, Vocabulary: r.size("vocab_size"), Width: r.size("hidden_size"),
+		Inner: r.size("intermediate_size"), Layers: r.depth("num_hidden_layers"), Heads: r.size("num_attention_heads"),
+		Context: r.sizeOr("max_position_embeddings", 32768),
+		Epsilon: r.number("rms_norm_eps", 1e-6), Tied: r.flag("tie_word_embeddings", false),
+		InitRange:        r.number("initializer_range", 0.02),
+		AttentionDropout: r.probability("attention_dropout", 0), Cache: r.flag("use_cache", true),
+	}
+	l.RopeTheta, l.RopeType = r.rope()
+	l.KVHeads = r.sizeOr("num_key_value_heads", l.Heads)
+	r.precision()
+	r.layerTypes(l.Layers)
+	if r.values["head_dim"] != nil {
+		l.HeadDim = r.size("head_dim")
+	} else {
+		r.divides("num_attention_heads", l.Heads, "hidden_size", l.Width)
+		l.HeadDim = l.Width / l.Heads
+	}
+	r.divides("num_key_value_heads", l.KVHeads, "num_attention_heads", l.Heads)
+	if r.err == nil && l.HeadDim%2 != 0 {
+		r.fail("head dimension %d is odd: rotary embedding rotates halves", l.HeadDim)
+	}
+	act := r.activation("hidden_act", "silu")
+	if act.function != "silu" {
+		r.fail("hidden_act %q is not supported: only silu and swish are", r.text("hidden_act", ""))
+	}
+	l.ActivationModule = act.module
+	return l
+}
+
+// layerTypes refuses layers of another kind than full attention.
+func (r *reader) layerTypes(layers int) {
+	v := r.values["layer_types"]
+	if v == nil {
+		return
+	}
+	list, ok := v.([]any)
+	if !ok || len(list) != layers {
+		r.fail("layer_types is %s: it must be a list of %d names, one a layer", shorten(v), layers)
+		return
+	}
+	for i, kind := range list {
+		if kind != "full_attention" {
+			r.fail("layer_types has %s for layer %d: only full_attention is supported", shorten(kind), i)
+			return
+		}
+	}
+}
+
+// resizeDecoder changes the keys that decoders' configs have.
+func resizeDecoder(c Config, layers, width, heads int) (map[string]any, error) {
+	z := newResizing(c)
+	z.set("num_hidden_layers", layers)
+	if layers > 0 && c.values["layer_types"] != nil {
+		z.changes["layer_types"] = nil // there is one a layer, all of them the default
+	}
+	z.set("hidden_size", width)
+	z.set("num_attention_heads", heads)
+	if width > 0 {
+		z.set("intermediate_size", max(1, z.get("intermediate_size")*width/z.get("hidden_size")))
+	}
+	if kv := z.get("num_key_value_heads"); heads > 0 && kv > 0 {
+		z.set("num_key_value_heads", divisor(heads, max(1, kv*heads/z.get("num_attention_heads"))))
+	}
+	return z.changes, nil
+}
+
+// divisor is the greatest divisor of n that is at most most, which is at least 1.
+func divisor(n, most int) int {
+	best := 1
+	for d := 1; d*d <= n; d++ {
+		if n%d != 0 {
+			continue
+		}
+		for _, d := range []int{d, n / d} {
+			if d <= most {
+				best = max(best, d)
+			}
+		}
+	}
+	return best
+}

@@ -1,0 +1,286 @@
+package models
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
+)
+
+// decoderConfig is the shape of a model of the Llama and Qwen2 families.
+type decoderConfig struct {
+	Family                       string // Llama or Qwen2: the prefix of types' names
+	Vocabulary, Context, Layers  int
+	Width, Inner, Heads, KVHeads int
+	HeadDim                      int
+	Epsilon, RopeTheta           float64
+	// RopeType is the kind of scaling of the rotary frequencies, "default" for
+	// none. Only that one computes; no other changes the size of anything.
+	RopeType                     string
+	Tied                         bool
+	QKVBias, OutputBias, MLPBias bool
+	InitRange                    float64
+	ActivationModule             string // the type of the MLPs' activation
+	// AttentionDropout is the probability for the attention's weights, for the
+	// eager composition's memory.
+	AttentionDropout float64
+	// Cache says that the model keeps keys and values as it is called.
+	Cache bool
+}
+
+// newDecoder makes transformers' LlamaForCausalLM or Qwen2ForCausalLM.
+func newDecoder(c decoderConfig) nn.Module {
+	m := &decoderModel{
+		config: c,
+		embed:  nn.NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
+		norm:   decoderNorm(c),
+		rotary: &rotaryEmbedding{c},
+	}
+	for range c.Layers {
+		m.layers = append(m.layers, newDecoderLayer(c))
+	}
+	head := nn.NormalLinear(c.Width, c.Vocabulary, false, c.InitRange)
+	head.Head = true
+	if c.Tied {
+		head.Weight = m.embed.Weight
+	}
+	return &causalLM{name: c.Family + "ForCausalLM", inner: "model", model: m, head: head, known: c.facts()}
+}
+
+func (c decoderConfig) facts() facts {
+	half := []int{c.HeadDim / 2}
+	f := facts{
+		context: c.Context, vocabulary: c.Vocabulary, caches: c.Cache,
+		heads: c.Heads, kvHeads: c.KVHeads, headSize: c.HeadDim, attentionDropout: c.AttentionDropout,
+		buffers: [][]int{half, half}, // the frequencies, twice
+	}
+	if c.RopeType != defaultRope {
+		f.notComputed = fmt.Sprintf("rotary positions of type %q are not computed, only their memory is known: train one of type %q", c.RopeType, defaultRope)
+	}
+	return f
+}
+
+func decoderNorm(c decoderConfig) *nn.RMSNorm {
+	n := nn.NewRMSNorm(c.Width, c.Epsilon)
+	n.Name = c.Family + "RMSNorm"
+	return n
+}
+
+// decoderModel is transformers' LlamaModel or Qwen2Model.
+type decoderModel struct {
+	config decoderConfig
+	embed  *nn.Embedding
+	layers nn.List
+	norm   *nn.RMSNorm
+	rotary *rotaryEmbedding
+}
+
+func (m *decoderModel) Type() string { return m.config.Family + "Model" }
+
+func (m *decoderModel) Members(ms *nn.Members) {
+	ms.Module("embed_tokens", m.embed)
+	ms.Module("layers", m.layers)
+	ms.Module("norm", m.norm)
+	ms.Module("rotary_emb", m.rotary)
+}
+
+// Forward takes ids (B, T) and returns hidden states (B, T, C).
+func (m *decoderModel) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	ids, err := nn.OneInput(m, in)
+	if err != nil {
+		return nn.Output{}, err
+	}
+	if s := ids.Shape(); len(s) != 2 || s[1] > m.config.Context {
+		return nn.Output{}, fmt.Errorf("ids %v: expected (batch, tokens) with at most %d tokens, the model's context", s, m.config.Context)
+	}
+	x, err := b.Call("embed_tokens", m.embed, ids)
+	if err != nil {
+		return nn.Output{}, err
+	}
+	positions := ids
+	if b.Eager() {
+		if positions, err = b.Positions(ids, true); err != nil {
+			return nn.Output{}, err
+		}
+		b.Hold(x.One(), positions)
+		if err := b.LookForPacked(positions, ids); err != nil {
+			return nn.Output{}, err
+		}
+	}
+	table, err := b.Call("rotary_emb", m.rotary, positions)
+	if err != nil {
+		return nn.Output{}, err
+	}
+	for i, l := range m.layers {
+		in := []*gorgonia.Node{x.One(), table.Nodes[0], table.Nodes[1]}
+		if b.Eager() {
+			in = append(in, positions) // not read, but handed on
+		}
+		x, err = b.CallBlock(fmt.Sprintf("layers.%d", i), l, in...)
+		if err != nil {
+			return nn.Output{}, err
+		}
+	}
+	if x, err = b.Call("norm", m.norm, x.One()); err != nil {
+		return nn.Output{}, err
+	}
+	return nn.Record(x.One()), nil
+}
+
+// rotaryEmbedding makes the tables of cosines and sines.
+type rotaryEmbedding struct{ config decoderConfig }
+
+func (r *rotaryEmbedding) Type() string { return r.config.Family + "RotaryEmbedding" }
+
+func (r *rotaryEmbedding) Members(*nn.Members) {}
+
+func (r *rotaryEmbedding) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	ids, err := nn.OneInput(r, in)
+	if err != nil {
+		return nn.Output{}, err
+	}
+	if b.Eager() {
+		cos, sin, err := aten.RotaryTable(ids, b.Options().DType, r.config.HeadDim, r.config.RopeTheta)
+		if err != nil {
+			return nn.Output{}, err
+		}
+		return nn.Tuple(cos, sin), nil
+	}
+	// The library computes the tables in float32; float64 is for checks.
+	table := op.RotaryTableSingle
+	if b.Options().DType == device.Float64 {
+		table = op.RotaryTable
+	}
+	cos, sin, err := table(ids, b.Options().DType, ids.Shape()[1], r.config.HeadDim, 0, r.config.RopeTheta)
+	if err != nil {
+		return nn.Output{}, err
+	}
+	return nn.Tuple(cos, sin), nil
+}
+
+// decoderLayer is transformers' LlamaDecoderLayer or Qwen2DecoderLayer.
+type decoderLayer struct {
+	config   decoderConfig
+	attn     *decoderAttention
+	mlp      *gatedMLP
+	in, post *nn.RMSNorm
+}
+
+func newDecoderLayer(c decoderConfig) *decoderLayer {
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return &decoderLayer{
+		config: c,
+		attn: &decoderAttention{config: c,
+			q: nn.NormalLinear(c.Width, q, c.QKVBias, c.InitRange),
+			k: nn.NormalLinear(c.Width, kv, c.QKVBias, c.InitRange),
+			v: nn.NormalLinear(c.Width, kv, c.QKVBias, c.InitRange),
+			o: nn.NormalLinear(q, c.Width, c.OutputBias, c.InitRange)},
+		mlp: &gatedMLP{config: c,
+			gate: nn.NormalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
+			up:   nn.NormalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
+			down: nn.NormalLinear(c.Inner, c.Width, c.MLPBias, c.InitRange),
+			act:  &nn.Activation{Function: "swiglu", Name: c.ActivationModule}},
+		in:   decoderNorm(c),
+		post: decoderNorm(c),
+	}
+}
+
+func (l *decoderLayer) Type() string { return l.config.Family + "DecoderLayer" }
+
+func (l *decoderLayer) Members(m *nn.Members) {
+	m.Module("self_attn", l.attn)
+	m.Module("mlp", l.mlp)
+	m.Module("input_layernorm", l.in)
+	m.Module("post_attention_layernorm", l.post)
+}
+
+// Forward takes x (B, T, C) and the rotary tables.
+func (l *decoderLayer) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	if len(in) < 3 {
+		return nn.Output{}, fmt.Errorf("%s takes hidden states, cosines and sines, got %d inputs", l.Type(), len(in))
+	}
+	x := in[0]
+	c := b.Chain()
+	h := c.Call("input_layernorm", l.in, x)
+	h = c.Call("self_attn", l.attn, h, in[1], in[2])
+	x = nn.With(c, b.Add, x, h)
+	c.Hold(x)
+	h = c.Call("post_attention_layernorm", l.post, x)
+	h = c.Call("mlp", l.mlp, h)
+	x = nn.With(c, b.Add, x, h)
+	return nn.Tensor(x), c.Err()
+}
+
+// decoderAttention is causal attention with rotary positions and grouped
+// key/value heads.
+type decoderAttention struct {
+	config     decoderConfig
+	q, k, v, o *nn.Linear
+}
+
+func (a *decoderAttention) Type() string { return a.config.Family + "Attention" }
+
+func (a *decoderAttention) Members(m *nn.Members) {
+	m.Module("q_proj", a.q)
+	m.Module("k_proj", a.k)
+	m.Module("v_proj", a.v)
+	m.Module("o_proj", a.o)
+}
+
+func (a *decoderAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	if b.Eager() {
+		return a.eager(b, in[0], in[1], in[2])
+	}
+	x, cos, sin := in[0], in[1], in[2]
+	c := b.Chain()
+	q := c.Call("q_proj", a.q, x)
+	k := c.Call("k_proj", a.k, x)
+	v := c.Call("v_proj", a.v, x)
+	q = nn.With3(c, op.Rope, q, cos, sin, a.config.Heads)
+	k = nn.With3(c, op.Rope, k, cos, sin, a.config.KVHeads)
+	h := c.Apply(func() (*gorgonia.Node, error) {
+		return op.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{})
+	})
+	h = c.Call("o_proj", a.o, h)
+	return nn.Tuple(h), c.Err()
+}
+
+// gatedMLP is the gated MLP: down(silu(gate(x)) · up(x)).
+type gatedMLP struct {
+	config         decoderConfig
+	gate, up, down *nn.Linear
+	act            *nn.Activation
+}
+
+func (p *gatedMLP) Type() string { return p.config.Family + "MLP" }
+
+func (p *gatedMLP) Members(m *nn.Members) {
+	m.Module("gate_proj", p.gate)
+	m.Module("up_proj", p.up)
+	m.Module("down_proj", p.down)
+	m.Module("act_fn", p.act)
+}
+
+func (p *gatedMLP) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	x, err := nn.OneInput(p, in)
+	if err != nil {
+		return nn.Output{}, err
+	}
+	c := b.Chain()
+	g := c.Call("gate_proj", p.gate, x)
+	if b.Eager() {
+		s := c.Call("act_fn", p.act, g)
+		u := c.Call("up_proj", p.up, x)
+		h := nn.With(c, aten.Mul, s, u)
+		h = c.Call("down_proj", p.down, h)
+		return nn.Tensor(h), c.Err()
+	}
+	u := c.Call("up_proj", p.up, x)
+	h := c.Call("act_fn", p.act, g, u)
+	h = c.Call("down_proj", p.down, h)
+	return nn.Tensor(h), c.Err()
+}
