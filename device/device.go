@@ -50,9 +50,7 @@ var ErrAbsent = errors.New("device is not there")
 // Call is one kernel launch.
 //
 // Kernel names the computation for devices with kernels of their own; Host
-// computes it on the cpu device. Attributes, or for kernels without a structure
-// of their own Ints and Floats in the order its documentation gives, are the
-// kernel's attributes.
+// computes it on the cpu device.
 type Call struct {
 	Kernel string
 	// In are the operands, then the extra results of the forward operation
@@ -66,8 +64,10 @@ type Call struct {
 	// Attributes are the kernel's: a comparable structure of package kernel, or
 	// nil. The kernel's documentation says which.
 	Attributes any
-	Ints       []int64
-	Floats     []float64
+	// Seed and Pass are for kernels that draw random numbers: the run's seed and
+	// the number of its forward pass, which a gradient shares.
+	Seed uint64
+	Pass int64
 	// Accumulate adds to Out[0] instead of writing over it. It is only set for
 	// operations that declare that they can.
 	Accumulate bool

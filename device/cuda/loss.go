@@ -2,14 +2,18 @@
 
 package cuda
 
-import "github.com/tidemark-lab/tidemark/device"
+import (
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
+)
 
 // crossEntropyForwardCall: In logits (N, V), targets; Out loss, lse (N), count (1)
-// in int32. Ints: N, V, ignore, columns. A target that is neither ignore nor in [0, V)
+// in int32. A target that is neither ignore nor in [0, V)
 // makes the loss NaN.
 func crossEntropyForwardCall(d *Device, c *device.Call) error {
 	x, targets := c.In[0], c.In[1]
-	rows, vocabulary, columns := c.Ints[0], int(c.Ints[1]), c.Ints[3]
+	with := c.Attributes.(kernel.CrossEntropy)
+	rows, vocabulary, columns := int64(with.Rows), with.Vocabulary, int64(with.Columns)
 	if err := need("targets", targets, device.Int32); err != nil {
 		return err
 	}
@@ -35,14 +39,15 @@ func crossEntropyForwardCall(d *Device, c *device.Call) error {
 	a.i64(rows)
 	a.i32(vocabulary)
 	a.i64(columns)
-	a.i32(int(c.Ints[2]))
+	a.i32(with.Ignore)
 	return d.launch(f, grid{x: 1}, 1024, 0)
 }
 
 // crossEntropyBackwardCall: In logits, targets, dloss, lse, count; Out dlogits,
-// which may be the logits. Ints: N, V, ignore, columns.
+// which may be the logits.
 func crossEntropyBackwardCall(d *Device, c *device.Call) error {
-	x, vocabulary := c.In[0], int(c.Ints[1])
+	with := c.Attributes.(kernel.CrossEntropy)
+	x, vocabulary := c.In[0], with.Vocabulary
 	if err := need("targets", c.In[1], device.Int32); err != nil {
 		return err
 	}
@@ -53,9 +58,9 @@ func crossEntropyBackwardCall(d *Device, c *device.Call) error {
 	a := d.begin()
 	a.tensors(x, c.In[1], c.In[3], c.In[2], c.In[4], c.Out[0])
 	a.i32(vocabulary)
-	a.i64(c.Ints[3])
-	a.i32(int(c.Ints[2]))
-	return d.launch(f, grid{x: c.Ints[0]}, rowThreads(vocabulary), 0)
+	a.i64(int64(with.Columns))
+	a.i32(with.Ignore)
+	return d.launch(f, grid{x: int64(with.Rows)}, rowThreads(vocabulary), 0)
 }
 
 // sumParts is the number of partial sums that sum needs scratch memory for.

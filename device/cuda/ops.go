@@ -6,12 +6,13 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // launchers queue a call's kernels, by Call.Kernel. Packages nn/op and optim
 // document each kernel's operands, results and attributes.
 var launchers = map[string]func(*Device, *device.Call) error{
-	"fill":         func(d *Device, c *device.Call) error { return d.fill(c.Out[0], c.Floats[0]) },
+	"fill":         func(d *Device, c *device.Call) error { return d.fill(c.Out[0], c.Attributes.(kernel.Scalar).Value) },
 	"fill.normal":  fillRandomCall("normal"),
 	"fill.uniform": fillRandomCall("uniform"),
 	"copy":         func(d *Device, c *device.Call) error { return d.copy(c.In[0], c.Out[0]) },
@@ -103,38 +104,38 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"adafactor.fused":     adafactorFusedCall,
 }
 
-func fillRandomCall(kernel string) func(*Device, *device.Call) error {
+func fillRandomCall(name string) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
-		return d.random(kernel, c.Out[0], uint64(c.Ints[0]), uint64(c.Ints[1]), c.Floats[0])
+		a := c.Attributes.(kernel.Fill)
+		return d.random(name, c.Out[0], a.Seed, a.Stream, a.Scale)
 	}
 }
 
-func elementwise1Call(kernel string) func(*Device, *device.Call) error {
-	return func(d *Device, c *device.Call) error { return d.elementwise1(kernel, c.In[0], c.Out[0]) }
+func elementwise1Call(name string) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error { return d.elementwise1(name, c.In[0], c.Out[0]) }
 }
 
-func elementwise2Call(kernel string) func(*Device, *device.Call) error {
-	return func(d *Device, c *device.Call) error { return d.elementwise2(kernel, c.In[0], c.In[1], c.Out[0]) }
+func elementwise2Call(name string) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error { return d.elementwise2(name, c.In[0], c.In[1], c.Out[0]) }
 }
 
-func activationGradCall(kernel string) func(*Device, *device.Call) error {
+func activationGradCall(name string) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
-		return d.activationBackward(kernel, c.In[0], c.In[1], c.Out[0], c.Accumulate)
+		return d.activationBackward(name, c.In[0], c.In[1], c.Out[0], c.Accumulate)
 	}
 }
 
 func scaleCall(d *Device, c *device.Call) error {
-	kernel := "scale"
+	name := "scale"
 	if c.Accumulate {
-		kernel = "axpy"
+		name = "axpy"
 	}
-	return d.scale(kernel, c.In[0], c.Out[0], c.Floats[0])
+	return d.scale(name, c.In[0], c.Out[0], c.Attributes.(kernel.Scalar).Value)
 }
 
-// dropoutCall: Ints: serial, seed, pass; Floats: p.
 func dropoutCall(d *Device, c *device.Call) error {
-	stream := uint64(c.Ints[2])<<32 + uint64(c.Ints[0])
-	return d.dropout(c.In[0], c.Out[0], uint64(c.Ints[1]), stream, c.Floats[0], c.Accumulate)
+	a := c.Attributes.(kernel.Dropout)
+	return d.dropout(c.In[0], c.Out[0], c.Seed, a.Stream(c.Pass), a.Probability, c.Accumulate)
 }
 
 // part is n elements of t from an offset on.
@@ -144,10 +145,9 @@ func part(t device.Tensor, offset, n int64) device.Tensor {
 	return t
 }
 
-// sliceGradCall: In dy, Out dx, zero outside the slice. Ints: the slice's offset
-// in elements.
+// sliceGradCall: In dy, Out dx, zero outside the slice.
 func sliceGradCall(d *Device, c *device.Call) error {
-	dy, dx, offset := c.In[0], c.Out[0], c.Ints[0]
+	dy, dx, offset := c.In[0], c.Out[0], c.Attributes.(kernel.Slice).Offset
 	n, total := dy.Elements(), dx.Elements()
 	if offset < 0 || offset+n > total {
 		return fmt.Errorf("a slice of %d elements at %d does not fit %v", n, offset, dx.Spec)
@@ -176,7 +176,7 @@ func concatCall(d *Device, c *device.Call) error {
 	return nil
 }
 
-// addRowsCall: x (B, T·C) + p (T·C). Ints: B, T·C.
+// addRowsCall: x (B, T·C) + p (T·C).
 func addRowsCall(d *Device, c *device.Call) error {
 	real, err := realOf(c.In[0].DType)
 	if err != nil {
@@ -185,11 +185,13 @@ func addRowsCall(d *Device, c *device.Call) error {
 	if err := need("what is added", c.In[1], real); err != nil {
 		return err
 	}
-	return d.biasAdd(c.In[0], c.In[1], c.Out[0], int(c.Ints[0]), int(c.Ints[1]))
+	rows, columns := rowsOf(c)
+	return d.biasAdd(c.In[0], c.In[1], c.Out[0], rows, columns)
 }
 
 func addRowsGradCall(d *Device, c *device.Call) error {
-	return d.columnSum(c.In[0], c.Out[0], d.scratch(c, c.Out[0].DType), int(c.Ints[0]), int(c.Ints[1]), c.Accumulate)
+	rows, columns := rowsOf(c)
+	return d.columnSum(c.In[0], c.Out[0], d.scratch(c, c.Out[0].DType), rows, columns, c.Accumulate)
 }
 
 // need refuses operands of another type.

@@ -133,25 +133,27 @@ func softmaxGradCall(d *Device, c *device.Call) error {
 	return d.softmaxBackward(c.In[0], c.In[1], c.Out[0], rows, columns, c.Accumulate)
 }
 
-// embeddingForwardCall: Ints: tokens, V, C. A token outside [0, V) gives NaN.
+// embeddingForwardCall gives NaN for a token outside the vocabulary.
 func embeddingForwardCall(d *Device, c *device.Call) error {
-	return d.embeddingForward(c.In[0], c.In[1], c.Out[0], int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]))
+	a := c.Attributes.(kernel.Embedding)
+	return d.embeddingForward(c.In[0], c.In[1], c.Out[0], a.Tokens, a.Vocabulary, a.Width)
 }
 
 func embeddingGradCall(d *Device, c *device.Call) error {
-	return d.embeddingBackward(c.In[0], c.In[1], c.Out[0], int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]), c.Accumulate)
+	a := c.Attributes.(kernel.Embedding)
+	return d.embeddingBackward(c.In[0], c.In[1], c.Out[0], a.Tokens, a.Vocabulary, a.Width, c.Accumulate)
 }
 
 func meanForwardCall(d *Device, c *device.Call) error {
-	return d.sum(c.In[0], device.Tensor{}, c.Out[0], d.scratch(c, c.Out[0].DType), 1/float64(c.Ints[0]))
+	return d.sum(c.In[0], device.Tensor{}, c.Out[0], d.scratch(c, c.Out[0].DType), 1/float64(c.In[0].Elements()))
 }
 
 func meanGradCall(d *Device, c *device.Call) error {
-	return d.spread(c.In[0], c.Out[0], 1/float64(c.Ints[0]), c.Accumulate)
+	return d.spread(c.In[0], c.Out[0], 1/float64(c.Out[0].Elements()), c.Accumulate)
 }
 
 func mseForwardCall(d *Device, c *device.Call) error {
-	return d.sum(c.In[0], c.In[1], c.Out[0], d.scratch(c, c.Out[0].DType), 1/float64(c.Ints[0]))
+	return d.sum(c.In[0], c.In[1], c.Out[0], d.scratch(c, c.Out[0].DType), 1/float64(c.In[0].Elements()))
 }
 
 // mseGradCall: In x, t, dy.

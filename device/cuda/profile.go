@@ -44,10 +44,7 @@ const profileBatch = 4096
 func callName(c *device.Call) string {
 	if strings.HasPrefix(c.Kernel, "linear.") || strings.HasPrefix(c.Kernel, "attention") ||
 		strings.HasPrefix(c.Kernel, "cross_entropy") {
-		if c.Attributes != nil {
-			return fmt.Sprint(c.Kernel, " ", c.Attributes)
-		}
-		return fmt.Sprint(c.Kernel, " ", c.Ints)
+		return fmt.Sprint(c.Kernel, " ", c.Attributes)
 	}
 	return c.Kernel
 }

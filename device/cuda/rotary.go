@@ -6,10 +6,10 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
-// rotaryTableCall: Out cos and sin (T, D). Ints: T, D, offset, single. Floats:
-// theta.
+// rotaryTableCall: Out cos and sin (T, D).
 func rotaryTableCall(d *Device, c *device.Call) error {
 	f, err := d.kernel("rotary", "rotary_table", c.Out[0].DType)
 	if err != nil {
@@ -17,18 +17,21 @@ func rotaryTableCall(d *Device, c *device.Call) error {
 	}
 	a := d.begin()
 	a.tensors(c.Out[0], c.Out[1])
-	for _, n := range c.Ints[:4] {
-		a.i32(int(n))
-	}
-	a.f64(c.Floats[0])
-	return d.launch(f, flatScalarGrid(c.Ints[0]*c.Ints[1]/2), 256, 0)
+	with := c.Attributes.(kernel.RotaryTable)
+	a.i32(with.Positions)
+	a.i32(with.Size)
+	a.i32(with.Offset)
+	a.flag(with.Single)
+	a.f64(with.Theta)
+	return d.launch(f, flatScalarGrid(int64(with.Positions)*int64(with.Size)/2), 256, 0)
 }
 
-// ropeCall: In x (B, T, heads·D), cos, sin (T, D); Out y. Ints: B, T, heads, D.
+// ropeCall: In x (B, T, heads·D), cos, sin (T, D); Out y.
 func ropeCall(inverse bool) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
 		y := c.Out[0]
-		T, heads, size := int(c.Ints[1]), int(c.Ints[2]), int(c.Ints[3])
+		with := c.Attributes.(kernel.Rope)
+		T, heads, size := with.Positions, with.Heads, with.Size
 		width := packWidth(y.DType)
 		name, threads := "rope", y.Elements()/2
 		vec := size > 0 && heads > 0 && size%(2*width) == 0 && packed(c.In[0], c.In[1], c.In[2], y)

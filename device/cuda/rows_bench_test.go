@@ -73,10 +73,9 @@ func normCases(kind string, rows, cols int) []rowCase {
 }
 
 // flatCase is a kernel on so many operands of rows × cols.
-func flatCase(kernel string, operands, rows, cols int) rowCase {
-	return rowCase{name: fmt.Sprintf("%s/%dx%d", kernel, rows, cols), call: func(b bench) *device.Call {
-		c := &device.Call{Kernel: kernel, Out: []device.Tensor{b.activation(rows * cols)}, Floats: []float64{0.1},
-			Ints: []int64{1, 2, 3}}
+func flatCase(name string, with any, operands, rows, cols int) rowCase {
+	return rowCase{name: fmt.Sprintf("%s/%dx%d", name, rows, cols), call: func(b bench) *device.Call {
+		c := &device.Call{Kernel: name, Out: []device.Tensor{b.activation(rows * cols)}, Attributes: with, Seed: 2, Pass: 3}
 		for range operands {
 			c.In = append(c.In, b.activation(rows*cols))
 		}
@@ -84,11 +83,12 @@ func flatCase(kernel string, operands, rows, cols int) rowCase {
 	}}
 }
 
-func ropeCase(kernel string, batch, length, heads, size int) rowCase {
-	return rowCase{name: fmt.Sprintf("%s/%dx%dx%dx%d", kernel, batch, length, heads, size), call: func(b bench) *device.Call {
+func ropeCase(name string, batch, length, heads, size int) rowCase {
+	return rowCase{name: fmt.Sprintf("%s/%dx%dx%dx%d", name, batch, length, heads, size), call: func(b bench) *device.Call {
 		n := batch * length * heads * size
-		return &device.Call{Kernel: kernel, In: []device.Tensor{b.activation(n), b.parameter(length * size), b.parameter(length * size)},
-			Out: []device.Tensor{b.activation(n)}, Ints: []int64{int64(batch), int64(length), int64(heads), int64(size)}}
+		return &device.Call{Kernel: name, In: []device.Tensor{b.activation(n), b.parameter(length * size), b.parameter(length * size)},
+			Out:        []device.Tensor{b.activation(n)},
+			Attributes: kernel.Rope{Batch: batch, Positions: length, Heads: heads, Size: size}}
 	}}
 }
 
@@ -141,10 +141,10 @@ func BenchmarkRows(b *testing.B) {
 	cases = append(cases, normCases("layernorm", 16384, 384)...)
 	cases = append(cases, normCases("rmsnorm", 4096, 1536)...)
 	cases = append(cases,
-		flatCase("gelu_tanh.forward", 1, 8192, 3072), flatCase("gelu_tanh.grad", 2, 8192, 3072),
-		flatCase("swiglu.forward", 2, 4096, 8960), flatCase("swiglu.grad_gate", 3, 4096, 8960),
-		flatCase("swiglu.grad_up", 2, 4096, 8960), flatCase("add", 2, 8192, 768), flatCase("add", 2, 16384, 384),
-		flatCase("dropout", 1, 16384, 384),
+		flatCase("gelu_tanh.forward", nil, 1, 8192, 3072), flatCase("gelu_tanh.grad", nil, 2, 8192, 3072),
+		flatCase("swiglu.forward", nil, 2, 4096, 8960), flatCase("swiglu.grad_gate", nil, 3, 4096, 8960),
+		flatCase("swiglu.grad_up", nil, 2, 4096, 8960), flatCase("add", nil, 2, 8192, 768), flatCase("add", nil, 2, 16384, 384),
+		flatCase("dropout", kernel.Dropout{Probability: 0.1, Serial: 1}, 1, 16384, 384),
 		ropeCase("rope.forward", 16, 256, 12, 128), ropeCase("rope.backward", 16, 256, 12, 128),
 		ropeCase("rope.backward", 16, 256, 2, 128),
 		biasGradientCase(8192, 3072), biasGradientCase(8192, 2304), biasGradientCase(16384, 384),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // normSizes are rows and columns: a row for part of a warp, for a warp and for a
@@ -192,9 +193,9 @@ func TestRope(t *testing.T) {
 					back[i] = x[i]*c[angle] - x[i-half]*s[angle-half]
 				}
 			}
-			run := func(kernel string, y device.Tensor) {
-				l.check(l.d.Run(&device.Call{Kernel: kernel, In: []device.Tensor{tx, tc, ts}, Out: []device.Tensor{y},
-					Ints: []int64{int64(batch), int64(length), int64(heads), int64(dims)}}))
+			run := func(name string, y device.Tensor) {
+				l.check(l.d.Run(&device.Call{Kernel: name, In: []device.Tensor{tx, tc, ts}, Out: []device.Tensor{y},
+					Attributes: kernel.Rope{Batch: batch, Positions: length, Heads: heads, Size: dims}}))
 			}
 			run("rope.forward", y)
 			l.compare("turned", y, turned)
@@ -276,8 +277,9 @@ func TestCrossEntropy(t *testing.T) {
 			tx, tt := l.tensor(elem, x), l.tensor(device.Int32, targets)
 			mean, lse, count := l.empty(real, 1), l.empty(real, rows), l.empty(device.Int32, 1)
 			g := l.tensor(real, []float64{0.5})
-			run := func(kernel string, in, out []device.Tensor) {
-				l.check(l.d.Run(&device.Call{Kernel: kernel, In: in, Out: out, Ints: []int64{rows, int64(vocabulary), ignore, int64(columns)}}))
+			run := func(name string, in, out []device.Tensor) {
+				l.check(l.d.Run(&device.Call{Kernel: name, In: in, Out: out,
+					Attributes: kernel.CrossEntropy{Rows: rows, Vocabulary: vocabulary, Columns: columns, Ignore: ignore}}))
 			}
 			run("cross_entropy.forward", []device.Tensor{tx, tt}, []device.Tensor{mean, lse, count})
 			wlse, wm, wd := make([]float64, rows), 0.0, make([]float64, len(x))

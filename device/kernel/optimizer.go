@@ -4,9 +4,6 @@ package kernel
 // over hundreds of tensors makes no garbage, a call carries a pointer to a
 // structure that is used again.
 
-// Scalar is the number that an elementwise kernel applies to all tensors.
-type Scalar struct{ Value float64 }
-
 // Adam is a step of Adam, AdamW or AMSGrad: the Step-th, from 1.
 type Adam struct {
 	Rate, Beta1, Beta2, Epsilon, Decay float64

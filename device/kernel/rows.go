@@ -1,5 +1,8 @@
 package kernel
 
+// Scalar is the number of an elementwise kernel.
+type Scalar struct{ Value float64 }
+
 // Rows is the sizes of an operation on each row of a matrix: a normalisation,
 // softmax.
 type Rows struct {
@@ -15,3 +18,24 @@ type Linear struct {
 	// gradient; 0 for all.
 	Kept int
 }
+
+// Embedding is the sizes of a table (Vocabulary, Width) and of what is looked up.
+type Embedding struct{ Tokens, Vocabulary, Width int }
+
+// CrossEntropy is the sizes of logits (Rows, Columns), whose columns after the
+// first Vocabulary are padding, and the target that is left out of the mean.
+type CrossEntropy struct{ Rows, Vocabulary, Columns, Ignore int }
+
+// RotaryTable is a table (Positions, Size) from position Offset on; Single says
+// that it is computed in float32.
+type RotaryTable struct {
+	Positions, Size, Offset int
+	Theta                   float64
+	Single                  bool
+}
+
+// Rope is the sizes of x (Batch, Positions, Heads·Size).
+type Rope struct{ Batch, Positions, Heads, Size int }
+
+// Slice is where a slice begins, in elements.
+type Slice struct{ Offset int64 }

@@ -1,12 +1,12 @@
 package op
 
 import (
-	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
@@ -26,7 +26,7 @@ const IgnoreIndex = -100
 //
 //	dlogits[n,v] = dloss/count · (exp(logits[n,v] − lse[n]) − [v = target[n]])
 //
-// Kernels (Ints: N, V, ignore, columns; lse is (N), count is (1) in int32):
+// Kernels (kernel.CrossEntropy; lse is (N), count is (1) in int32):
 //
 //	cross_entropy.forward   logits, targets                     → loss, lse, count
 //	cross_entropy.backward  logits, targets, dloss, lse, count  → dlogits
@@ -78,17 +78,17 @@ func CrossEntropyOf(logits, targets *gorgonia.Node, vocabulary, ignore int) (*go
 			{DType: wide(s.DType), Shape: []int{rows}},
 			{DType: device.Int32, Shape: []int{1}},
 		},
-		Ints: []int64{int64(rows), int64(vocabulary), int64(ignore), int64(columns)},
-		Host: host.For(s.DType, crossEntropy[float32], crossEntropy[float64]),
+		Attributes: kernel.CrossEntropy{Rows: rows, Vocabulary: vocabulary, Columns: columns, Ignore: ignore},
+		Host:       host.For(s.DType, crossEntropy[float32], crossEntropy[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := Description{
-			Kernel:  "cross_entropy.backward",
-			Out:     s,
-			Uses:    []Use{{out, 0}, {out, 1}},
-			Ints:    d.Ints,
-			InPlace: []int{0},
-			Host:    host.For(s.DType, crossEntropyBackward[float32], crossEntropyBackward[float64]),
+			Kernel:     "cross_entropy.backward",
+			Out:        s,
+			Uses:       []Use{{out, 0}, {out, 1}},
+			Attributes: d.Attributes,
+			InPlace:    []int{0},
+			Host:       host.For(s.DType, crossEntropyBackward[float32], crossEntropyBackward[float64]),
 		}
 		dx, err := Apply(g, nil, nil, in[0], in[1], grad)
 		return gorgonia.Nodes{dx, nil}, err
@@ -97,10 +97,8 @@ func CrossEntropyOf(logits, targets *gorgonia.Node, vocabulary, ignore int) (*go
 }
 
 func crossEntropy[T device.Float](c *device.Call) error {
-	if len(c.Ints) != 4 {
-		return errors.New("cross_entropy takes three sizes and the ignored target")
-	}
-	rows, vocabulary, ignore, columns := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2]), int(c.Ints[3])
+	a := c.Attributes.(kernel.CrossEntropy)
+	rows, vocabulary, ignore, columns := a.Rows, a.Vocabulary, int32(a.Ignore), a.Columns
 	x, targets := device.Floats[T](c.In[0]), c.In[1].Int32s()
 	loss, lse, count := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1]), c.Out[2].Int32s()
 	for n, t := range targets {
@@ -131,10 +129,8 @@ func crossEntropy[T device.Float](c *device.Call) error {
 }
 
 func crossEntropyBackward[T device.Float](c *device.Call) error {
-	if len(c.Ints) != 4 {
-		return errors.New("cross_entropy takes three sizes and the ignored target")
-	}
-	rows, vocabulary, ignore, columns := int(c.Ints[0]), int(c.Ints[1]), int32(c.Ints[2]), int(c.Ints[3])
+	a := c.Attributes.(kernel.CrossEntropy)
+	rows, vocabulary, ignore, columns := a.Rows, a.Vocabulary, int32(a.Ignore), a.Columns
 	x, targets, dloss := device.Floats[T](c.In[0]), c.In[1].Int32s(), device.Floats[T](c.In[2])
 	lse, count, dx := device.Floats[T](c.In[3]), c.In[4].Int32s(), device.Floats[T](c.Out[0])
 	scale := T(float64(dloss[0]) / float64(max(count[0], 1)))

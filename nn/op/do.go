@@ -23,7 +23,7 @@ func (o *Operation) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(in) != len(o.d.In) {
 		return nil, fmt.Errorf("%s: %d operands given, %d expected", o.d.Kernel, len(in), len(o.d.In))
 	}
-	c := device.Call{Kernel: o.d.Kernel, Attributes: o.d.Attributes, Ints: o.d.Ints, Floats: o.d.Floats, Host: o.d.Host}
+	c := device.Call{Kernel: o.d.Kernel, Attributes: o.d.Attributes, Host: o.d.Host}
 	for i, v := range in {
 		t, err := ofValue(v)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
@@ -14,7 +15,7 @@ import (
 // graph apart: calls with different serials draw different masks. For p = 0
 // it is x itself.
 //
-// Kernel, forward and gradient alike (Ints: serial, seed, pass; Floats: p):
+// Kernel, forward and gradient alike (kernel.Dropout):
 //
 //	dropout  x  → y, in place; the gradient can accumulate
 //
@@ -36,13 +37,12 @@ func Dropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, error) {
 		return x, nil
 	}
 	d := Description{
-		Kernel:  "dropout",
-		Out:     s,
-		Ints:    []int64{int64(serial), 0, 0},
-		Floats:  []float64{p},
-		InPlace: []int{0},
-		Random:  true,
-		Host:    host.For(s.DType, host.Dropout[float32], host.Dropout[float64]),
+		Kernel:     "dropout",
+		Out:        s,
+		Attributes: kernel.Dropout{Probability: p, Serial: serial},
+		InPlace:    []int{0},
+		Random:     true,
+		Host:       host.For(s.DType, host.Dropout[float32], host.Dropout[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d

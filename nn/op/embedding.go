@@ -8,13 +8,14 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // Embedding is the rows of w (V, C) that ids, int32 of any shape (…), name:
 // (…, C). A token outside [0, V) is an error when it is computed.
 //
-// Kernels (Ints: tokens, V, C):
+// Kernels (kernel.Embedding):
 //
 //	embedding.forward  ids, w   → y
 //	embedding.grad     ids, dy  → dw, can accumulate
@@ -50,10 +51,10 @@ func EmbeddingAs(ids, w *gorgonia.Node, to device.DType) (*gorgonia.Node, error)
 		return nil, fmt.Errorf("embedding: weight is %v, expected %v for a result of %v", ws.DType, wide(to), to)
 	}
 	d := Description{
-		Kernel: "embedding.forward",
-		Out:    device.Spec{DType: to, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
-		Ints:   []int64{is.Elements(), int64(ws.Shape[0]), int64(ws.Shape[1])},
-		Host:   host.For(to, embeddingForward[float32], embeddingForward[float64]),
+		Kernel:     "embedding.forward",
+		Out:        device.Spec{DType: to, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
+		Attributes: kernel.Embedding{Tokens: int(is.Elements()), Vocabulary: ws.Shape[0], Width: ws.Shape[1]},
+		Host:       host.For(to, embeddingForward[float32], embeddingForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
@@ -78,7 +79,8 @@ func checkTokens(ids device.Tensor, vocabulary int) error {
 }
 
 func embeddingForward[T device.Float](c *device.Call) error {
-	tokens, vocabulary, cols := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2])
+	a := c.Attributes.(kernel.Embedding)
+	tokens, vocabulary, cols := a.Tokens, a.Vocabulary, a.Width
 	if err := checkTokens(c.In[0], vocabulary); err != nil {
 		return err
 	}
@@ -120,7 +122,8 @@ func (b *byToken) sort(ids []int32, vocabulary int) {
 // frequent than others.
 func embeddingGradient[T device.Float](c *device.Call) error {
 	const block = 32
-	vocabulary, cols := int(c.Ints[1]), int(c.Ints[2])
+	a := c.Attributes.(kernel.Embedding)
+	vocabulary, cols := a.Vocabulary, a.Width
 	if err := checkTokens(c.In[0], vocabulary); err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func TestLayersRefuseOperands(t *testing.T) {
 func call(b *testing.B, dev device.Device, n *gorgonia.Node) *device.Call {
 	b.Helper()
 	d := n.Op().(*Operation).Describe()
-	c := &device.Call{Kernel: d.Kernel, Attributes: d.Attributes, Ints: d.Ints, Floats: d.Floats, Host: d.Host}
+	c := &device.Call{Kernel: d.Kernel, Attributes: d.Attributes, Host: d.Host}
 	take := func(s device.Spec) device.Tensor {
 		block, err := dev.Allocator().Malloc(s.Bytes(), 0, 0)
 		if err != nil {

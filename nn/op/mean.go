@@ -11,7 +11,7 @@ import (
 
 // Mean is the mean of all elements of x, a scalar; in float32 of a bfloat16 x.
 //
-// Kernels (Ints: elements of x):
+// Kernels:
 //
 //	mean.forward  x   → y
 //	mean.grad     dy  → dx = dy/n everywhere, can accumulate
@@ -26,7 +26,6 @@ func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
 	d := Description{
 		Kernel: "mean.forward",
 		Out:    device.Spec{DType: wide(s.DType)},
-		Ints:   []int64{s.Elements()},
 		Host:   host.For(s.DType, host.MeanForward[float32], host.MeanForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -44,7 +43,7 @@ func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
 // MSE is the mean of (x − t)² over all elements, a scalar, in float32 where they
 // are bfloat16; x and t have one shape.
 //
-// Kernels (Ints: elements of x):
+// Kernels:
 //
 //	mse.forward  x, t      → y
 //	mse.grad     x, t, dy  → dx = 2/n·dy·(x − t), in place, can accumulate
@@ -61,7 +60,6 @@ func MSE(x, t *gorgonia.Node) (*gorgonia.Node, error) {
 	d := Description{
 		Kernel: "mse.forward",
 		Out:    device.Spec{DType: wide(s.DType)},
-		Ints:   []int64{s.Elements()},
 		Host:   host.For(s.DType, mseForward[float32], mseForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -97,7 +95,7 @@ func mseForward[T device.Float](c *device.Call) error {
 
 func mseGradient[T device.Float](c *device.Call) error {
 	x, t, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	f := 2 * float64(device.Floats[T](c.In[2])[0]) / float64(c.Ints[0])
+	f := 2 * float64(device.Floats[T](c.In[2])[0]) / float64(len(dx))
 	device.Parallel(len(dx), host.Cheap, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			host.Put(&dx[i], f*(float64(x[i])-float64(t[i])), c.Accumulate)

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"hash"
 	"hash/fnv"
-	"math"
 	"slices"
 
 	"github.com/chewxy/hm"
@@ -40,10 +39,9 @@ type Description struct {
 	Uses []Use
 	// Attributes are the kernel's, a comparable structure of numbers, or nil.
 	Attributes any
-	// Ints and Floats are the attributes of a kernel without a structure, in the
-	// order its documentation gives.
-	Ints   []int64
-	Floats []float64
+	// Serial tells apart operations that are otherwise equal but must not be
+	// taken for one.
+	Serial int64
 	// InPlace lists the operands whose memory the result may take when they
 	// are not needed afterwards.
 	InPlace []int
@@ -52,8 +50,8 @@ type Description struct {
 	// MatrixProduct says that the kernel is a library's matrix product, which
 	// has a workspace that outlives the call.
 	MatrixProduct bool
-	// Random says that the kernel draws random numbers. The last two Ints are
-	// then the seed and the number of the forward pass, filled in for each.
+	// Random says that the kernel draws random numbers, so that its calls are
+	// given a seed and a pass.
 	Random bool
 	// ScratchBytes is working memory that is needed during the call only.
 	ScratchBytes int64
@@ -168,8 +166,7 @@ func same(n *gorgonia.Node, o *Operation, in []*gorgonia.Node) bool {
 	if p == o {
 		return true
 	}
-	if p.d.Kernel != o.d.Kernel || p.salt != o.salt || p.d.Attributes != o.d.Attributes ||
-		!slices.Equal(p.d.Ints, o.d.Ints) || !slices.Equal(p.d.Floats, o.d.Floats) ||
+	if p.d.Kernel != o.d.Kernel || p.salt != o.salt || p.d.Attributes != o.d.Attributes || p.d.Serial != o.d.Serial ||
 		!slices.Equal(p.d.Uses, o.d.Uses) || !slices.Equal(p.d.Out.Shape, o.d.Out.Shape) {
 		return false
 	}
@@ -287,13 +284,8 @@ func (o *Operation) WriteHash(h hash.Hash) {
 	spec(o.d.Out)
 	b = append(b, '|')
 	b = kernel.AppendAttributes(b, o.d.Attributes)
-	for _, n := range o.d.Ints {
-		number(n)
-	}
 	b = append(b, '|')
-	for _, f := range o.d.Floats {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
-	}
+	number(o.d.Serial)
 	if v := o.d.View; v != nil {
 		b = append(b, 'v')
 		number(int64(v.Operand))

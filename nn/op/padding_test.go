@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // TestCrossEntropyPadding has columns after the vocabulary that nothing reads and
@@ -33,14 +34,14 @@ func TestCrossEntropyPadding(t *testing.T) {
 		return device.Tensor{Spec: device.Spec{DType: device.Int32, Shape: []int{len(v)}}, Addr: uint64(uintptr(unsafe.Pointer(&v[0])))}
 	}
 	loss, lse, g := make([]float32, 1), make([]float32, rows), []float32{1}
-	attributes := []int64{rows, vocabulary, IgnoreIndex, columns}
+	attributes := kernel.CrossEntropy{Rows: rows, Vocabulary: vocabulary, Columns: columns, Ignore: IgnoreIndex}
 	err := crossEntropy[float32](&device.Call{In: []device.Tensor{tensor(x, rows, columns), ints(targets)},
-		Out: []device.Tensor{tensor(loss), tensor(lse, rows), ints(count)}, Ints: attributes})
+		Out: []device.Tensor{tensor(loss), tensor(lse, rows), ints(count)}, Attributes: attributes})
 	if err != nil || !(loss[0] > 0) {
 		t.Fatalf("loss %v, %v", loss[0], err)
 	}
 	err = crossEntropyBackward[float32](&device.Call{In: []device.Tensor{tensor(x, rows, columns), ints(targets), tensor(g), tensor(lse, rows), ints(count)},
-		Out: []device.Tensor{tensor(dx, rows, columns)}, Ints: attributes})
+		Out: []device.Tensor{tensor(dx, rows, columns)}, Attributes: attributes})
 	if err != nil {
 		t.Fatal(err)
 	}

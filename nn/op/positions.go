@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
@@ -36,7 +37,7 @@ func Positions(ids *gorgonia.Node) (*gorgonia.Node, error) {
 // bfloat16 x, p and its gradient are float32, or bfloat16 where nothing is
 // computed.
 //
-// Kernels (Ints: B, T·C):
+// Kernels (kernel.Rows: B rows of T·C columns):
 //
 //	add_rows       x, p → x + p
 //	add_rows.grad  dy   → dp, can accumulate
@@ -53,17 +54,17 @@ func AddRows(x, p *gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("add_rows: p is %v beside x of %v, expected %v", ps.DType, s.DType, wide(s.DType))
 	}
 	d := Description{
-		Kernel:  "add_rows",
-		Out:     s,
-		Ints:    []int64{int64(xs[0]), int64(xs[1] * xs[2])},
-		InPlace: []int{0},
-		Host:    host.For(s.DType, addRows[float32], addRows[float64]),
+		Kernel:     "add_rows",
+		Out:        s,
+		Attributes: kernel.Rows{Rows: xs[0], Columns: xs[1] * xs[2]},
+		InPlace:    []int{0},
+		Host:       host.For(s.DType, addRows[float32], addRows[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		dp, err := Apply(Description{
 			Kernel:      "add_rows.grad",
 			Out:         OperandSpec(in[1]),
-			Ints:        d.Ints,
+			Attributes:  d.Attributes,
 			Accumulates: true,
 			Host:        host.For(s.DType, addRowsGrad[float32], addRowsGrad[float64]),
 		}, nil, nil, grad)
@@ -73,9 +74,10 @@ func AddRows(x, p *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 func addRows[T device.Float](c *device.Call) error {
-	n := int(c.Ints[1])
+	a := c.Attributes.(kernel.Rows)
+	n := a.Columns
 	x, p, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	device.Parallel(int(c.Ints[0]), 1+(1<<14)/n, func(lo, hi int) {
+	device.Parallel(a.Rows, 1+(1<<14)/n, func(lo, hi int) {
 		for b := lo; b < hi; b++ {
 			x, y := x[b*n:(b+1)*n], y[b*n:(b+1)*n]
 			for i, v := range p {
@@ -87,6 +89,7 @@ func addRows[T device.Float](c *device.Call) error {
 }
 
 func addRowsGrad[T device.Float](c *device.Call) error {
-	host.SumRows(device.Floats[T](c.In[0]), int(c.Ints[0]), int(c.Ints[1]), device.Floats[T](c.Out[0]), c.Accumulate)
+	a := c.Attributes.(kernel.Rows)
+	host.SumRows(device.Floats[T](c.In[0]), a.Rows, a.Columns, device.Floats[T](c.Out[0]), c.Accumulate)
 	return nil
 }

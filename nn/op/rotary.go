@@ -1,7 +1,6 @@
 package op
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
@@ -26,21 +26,21 @@ import (
 // a small one that exists anyway, such as the token ids, costs nothing. T is
 // positions, D size.
 //
-// Kernel (Ints: T, D, offset, single; Floats: theta; the operand is not read):
+// Kernel (kernel.RotaryTable; the operand is not read):
 //
 //	rotary_table  like → cos, sin
 func RotaryTable(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
-	return rotaryTableNode(like, dt, positions, size, offset, theta, 0)
+	return rotaryTableNode(like, dt, positions, size, offset, theta, false)
 }
 
 // RotaryTableSingle is RotaryTable with frequencies, angles, cosines and sines
 // rounded to float32, whatever the element type: the models of the transformers
 // library compute them so even where everything else is float64.
 func RotaryTableSingle(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
-	return rotaryTableNode(like, dt, positions, size, offset, theta, 1)
+	return rotaryTableNode(like, dt, positions, size, offset, theta, true)
 }
 
-func rotaryTableNode(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64, single int64) (cos, sin *gorgonia.Node, err error) {
+func rotaryTableNode(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64, single bool) (cos, sin *gorgonia.Node, err error) {
 	switch {
 	case positions < 1 || offset < 0:
 		err = fmt.Errorf("rotary table: %d positions from %d on: expected at least one from 0 on", positions, offset)
@@ -54,12 +54,11 @@ func rotaryTableNode(like *gorgonia.Node, dt device.DType, positions, size, offs
 	}
 	s := device.Spec{DType: dt, Shape: []int{positions, size}}
 	cos, err = Apply(Description{
-		Kernel: "rotary_table",
-		Out:    s,
-		Extras: []device.Spec{s},
-		Ints:   []int64{int64(positions), int64(size), int64(offset), single},
-		Floats: []float64{theta},
-		Host:   host.For(dt, host.RotaryTable[float32], host.RotaryTable[float64]),
+		Kernel:     "rotary_table",
+		Out:        s,
+		Extras:     []device.Spec{s},
+		Attributes: kernel.RotaryTable{Positions: positions, Size: size, Offset: offset, Theta: theta, Single: single},
+		Host:       host.For(dt, host.RotaryTable[float32], host.RotaryTable[float64]),
 	}, nil, nil, like)
 	if err != nil {
 		return nil, nil, err
@@ -78,7 +77,7 @@ func rotaryTableNode(like *gorgonia.Node, dt device.DType, positions, size, offs
 // The gradient turns back. Both may be written in place. Beside a bfloat16 x the
 // tables are float32.
 //
-// Kernels (Ints: B, T, heads, D):
+// Kernels (kernel.Rope):
 //
 //	rope.forward   x, cos, sin   → y
 //	rope.backward  dy, cos, sin  → dx
@@ -98,11 +97,11 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("rope: x is %v, cos %v, sin %v: the tables must be %v", x.Dtype(), cos.Dtype(), sin.Dtype(), table)
 	}
 	d := Description{
-		Kernel:  "rope.forward",
-		Out:     s,
-		Ints:    []int64{int64(xs[0]), int64(xs[1]), int64(heads), int64(cs[1])},
-		InPlace: []int{0},
-		Host:    host.For(s.DType, rope[float32], rope[float64]),
+		Kernel:     "rope.forward",
+		Out:        s,
+		Attributes: kernel.Rope{Batch: xs[0], Positions: xs[1], Heads: heads, Size: cs[1]},
+		InPlace:    []int{0},
+		Host:       host.For(s.DType, rope[float32], rope[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
@@ -142,10 +141,8 @@ func ropeBackward[T device.Float](c *device.Call) error {
 
 // turn calls f for every head of every position.
 func turn[T device.Float](c *device.Call, f func(x, y, cos, sin []T)) error {
-	if len(c.Ints) != 4 {
-		return errors.New("rope takes four sizes")
-	}
-	batch, positions, heads, size := int(c.Ints[0]), int(c.Ints[1]), int(c.Ints[2]), int(c.Ints[3])
+	a := c.Attributes.(kernel.Rope)
+	batch, positions, heads, size := a.Batch, a.Positions, a.Heads, a.Size
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	cos, sin := device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
 	device.Parallel(batch*positions, 1+(1<<13)/(heads*size), func(lo, hi int) {

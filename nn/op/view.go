@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
@@ -58,7 +59,7 @@ func Pick(n *gorgonia.Node, i int) (*gorgonia.Node, error) {
 // Slice is x[from:to] along the first dimension, which is a view: x is
 // (n, …), the result (to−from, …).
 //
-// Kernel of the gradient (Ints: offset of the slice, in elements):
+// Kernel of the gradient (kernel.Slice):
 //
 //	slice.grad  dy → dx, zero outside the slice; can accumulate
 //
@@ -84,7 +85,7 @@ func Slice(x *gorgonia.Node, from, to int) (*gorgonia.Node, error) {
 		g := Description{
 			Kernel:      "slice.grad",
 			Out:         s,
-			Ints:        []int64{offset},
+			Attributes:  kernel.Slice{Offset: offset},
 			Accumulates: true,
 			Host:        host.For(s.DType, sliceGrad[float32], sliceGrad[float64]),
 		}
@@ -120,7 +121,7 @@ func Split(x *gorgonia.Node, sizes ...int) ([]*gorgonia.Node, error) {
 
 func sliceGrad[T device.Float](c *device.Call) error {
 	dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
-	offset := int(c.Ints[0])
+	offset := int(c.Attributes.(kernel.Slice).Offset)
 	if !c.Accumulate {
 		clear(dx[:offset])
 		copy(dx[offset:], dy)

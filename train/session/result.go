@@ -211,18 +211,15 @@ func (x *execution) compute(st *plan.Step) error {
 	}
 	c := &x.call
 	c.Kernel, c.Host, c.Accumulate = st.Description.Kernel, st.Description.Host, accumulate
-	c.Attributes, c.Floats = st.Description.Attributes, st.Description.Floats
-	c.In, c.Out, c.Ints = c.In[:0], c.Out[:0], append(c.Ints[:0], st.Description.Ints...)
+	c.Attributes = st.Description.Attributes
+	c.In, c.Out = c.In[:0], c.Out[:0]
 	for _, v := range st.In[:st.Operands] {
 		c.In = append(c.In, x.tensor(v))
 	}
 	for _, v := range st.Out {
 		c.Out = append(c.Out, x.tensor(v))
 	}
-	if st.Description.Random {
-		n := len(c.Ints)
-		c.Ints[n-2], c.Ints[n-1] = int64(x.s.seed), x.r.pass
-	}
+	c.Seed, c.Pass = x.s.seed, x.r.pass
 	var scratch *memory
 	c.Scratch = device.Tensor{}
 	if n := st.Description.ScratchBytes; n > 0 {

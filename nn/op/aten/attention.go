@@ -52,7 +52,7 @@ func ChooseSDPA(dt device.DType, heads, kvHeads, size int) (SDPA, error) {
 // Attention: a view of all of it. Its incoming gradient is that of
 // Attention, three tensors, and they are joined.
 //
-// Kernel (Ints: rows, H·D): aten.cat dq, dk, dv → dqkv.
+// Kernel (kernel.Rows: rows of H·D columns): aten.cat dq, dk, dv → dqkv.
 func SplitQKV(qkv *gorgonia.Node) (*gorgonia.Node, error) {
 	s, rows, cols, err := op.LastDimension("split", qkv)
 	if err != nil {
@@ -60,19 +60,25 @@ func SplitQKV(qkv *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	gradient := func(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		d, err := op.Apply(op.Description{
-			Kernel: "aten.cat",
-			Out:    s,
-			Uses:   []op.Use{{Node: grad, Extra: 0}, {Node: grad, Extra: 1}},
-			Ints:   []int64{int64(rows), int64(cols / 3)},
-			Host:   host.For(s.DType, joinColumns[float32], joinColumns[float64]),
+			Kernel:     "aten.cat",
+			Out:        s,
+			Uses:       []op.Use{{Node: grad, Extra: 0}, {Node: grad, Extra: 1}},
+			Attributes: kernel.Rows{Rows: rows, Columns: cols / 3},
+			Host:       host.For(s.DType, joinColumns[float32], joinColumns[float64]),
 		}, nil, nil, grad)
 		return gorgonia.Nodes{d}, err
 	}
 	return op.Apply(op.Description{Kernel: "aten.split", Out: s, View: &op.View{Extra: -1}}, []bool{true}, gradient, qkv)
 }
 
+// rowsOf are the sizes of a kernel.Rows.
+func rowsOf(c *device.Call) (rows, columns int) {
+	a := c.Attributes.(kernel.Rows)
+	return a.Rows, a.Columns
+}
+
 func joinColumns[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	rows, cols := rowsOf(c)
 	y := device.Floats[T](c.Out[0])
 	for i, in := range c.In {
 		x := device.Floats[T](in)
@@ -103,7 +109,7 @@ func CacheAppend(x *gorgonia.Node) (*gorgonia.Node, error) {
 // CachePacked copies the keys and values of SplitQKV's result to an empty
 // cache.
 //
-// Kernel (Ints: rows, H·D): aten.cat qkv → k, v.
+// Kernel (kernel.Rows: rows of H·D columns): aten.cat qkv → k, v.
 func CachePacked(split *gorgonia.Node) (*gorgonia.Node, error) {
 	s, rows, cols, err := op.LastDimension("cache", split)
 	if err != nil {
@@ -111,12 +117,12 @@ func CachePacked(split *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	part := device.Spec{DType: s.DType, Shape: slices.Clone(s.Shape)}
 	part.Shape[2] /= 3
-	return op.Apply(op.Description{Kernel: "aten.cat", Out: part, Extras: []device.Spec{part}, Ints: []int64{int64(rows), int64(cols / 3)},
+	return op.Apply(op.Description{Kernel: "aten.cat", Out: part, Extras: []device.Spec{part}, Attributes: kernel.Rows{Rows: rows, Columns: cols / 3},
 		Host: host.For(s.DType, cachePacked[float32], cachePacked[float64])}, nil, nil, split)
 }
 
 func cachePacked[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	rows, cols := rowsOf(c)
 	x := device.Floats[T](c.In[0])
 	for i, out := range c.Out {
 		y := device.Floats[T](out)

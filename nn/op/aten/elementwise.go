@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
@@ -52,13 +53,13 @@ func productsOf(dt device.DType) host.Kernel {
 
 // MulScalar is x·factor; the gradient is a multiplication, too.
 //
-// Kernel (Floats: factor): aten.mul x → y.
+// Kernel (kernel.Scalar: factor): aten.mul x → y.
 func MulScalar(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
-	d := op.Description{Kernel: "aten.mul", Out: s, Floats: []float64{factor},
+	d := op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Scalar{Value: factor},
 		Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := op.Apply(d, nil, nil, dy)
@@ -69,13 +70,13 @@ func MulScalar(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
 
 // DivScalar is x/divisor.
 //
-// Kernel (Floats: 1/divisor): aten.div x → y.
+// Kernel (kernel.Scalar: 1/divisor): aten.div x → y.
 func DivScalar(x *gorgonia.Node, divisor float64) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
-	d := op.Description{Kernel: "aten.div", Out: s, Floats: []float64{1 / divisor},
+	d := op.Description{Kernel: "aten.div", Out: s, Attributes: kernel.Scalar{Value: 1 / divisor},
 		Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := op.Apply(d, nil, nil, dy)
@@ -86,7 +87,7 @@ func DivScalar(x *gorgonia.Node, divisor float64) (*gorgonia.Node, error) {
 
 // AddScalar is x + term; its gradient is the incoming one.
 //
-// Kernel (Floats: term): aten.add x → y.
+// Kernel (kernel.Scalar: term): aten.add x → y.
 func AddScalar(x *gorgonia.Node, term float64) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(x)
 	if err != nil {
@@ -95,20 +96,20 @@ func AddScalar(x *gorgonia.Node, term float64) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy}, nil
 	}
-	return op.Apply(op.Description{Kernel: "aten.add", Out: s, Floats: []float64{term},
+	return op.Apply(op.Description{Kernel: "aten.add", Out: s, Attributes: kernel.Scalar{Value: term},
 		Host: eachOf(s.DType, func(x float64) float64 { return x + term })}, []bool{true}, gradient, x)
 }
 
 // Pow is x to a power. Its gradient, dy·(n·xⁿ⁻¹), is three operations.
 //
-// Kernels (Floats: power): aten.pow x → y; aten.mul.
+// Kernels (kernel.Scalar: power): aten.pow x → y; aten.mul.
 func Pow(x *gorgonia.Node, power float64) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
 	}
 	pow := func(n float64) op.Description {
-		return op.Description{Kernel: "aten.pow", Out: s, Floats: []float64{n},
+		return op.Description{Kernel: "aten.pow", Out: s, Attributes: kernel.Scalar{Value: n},
 			Host: eachOf(s.DType, func(x float64) float64 { return math.Pow(x, n) })}
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -116,7 +117,7 @@ func Pow(x *gorgonia.Node, power float64) (*gorgonia.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := op.Apply(op.Description{Kernel: "aten.mul", Out: s, Floats: []float64{power},
+		m, err := op.Apply(op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Scalar{Value: power},
 			Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}, nil, nil, p)
 		if err != nil {
 			return nil, err
@@ -130,7 +131,7 @@ func Pow(x *gorgonia.Node, power float64) (*gorgonia.Node, error) {
 // withForward keeps an operation of a gradient from being taken for an equal
 // one of the forward pass.
 func withForward(d op.Description, forward *gorgonia.Node) op.Description {
-	d.Ints = append(slices.Clone(d.Ints), forward.ID())
+	d.Serial = forward.ID()
 	return d
 }
 
@@ -147,7 +148,7 @@ func Rsqrt(x *gorgonia.Node) (*gorgonia.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := op.Apply(op.Description{Kernel: "aten.mul", Out: s, Floats: []float64{-0.5},
+		m, err := op.Apply(op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Scalar{Value: -0.5},
 			Host: host.For(s.DType, host.Scale[float32], host.Scale[float64])}, nil, nil, dy)
 		if err != nil {
 			return nil, err
@@ -161,7 +162,7 @@ func Rsqrt(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // MeanLast is the mean over the last dimension, which stays with size 1.
 //
-// Kernels (Ints: rows, C): aten.mean x (…, C) → (…, 1); aten.div dy → dx.
+// Kernels (kernel.Rows): aten.mean x (…, C) → (…, 1); aten.div dy → dx.
 func MeanLast(x *gorgonia.Node) (*gorgonia.Node, error) {
 	s, rows, cols, err := op.LastDimension("mean", x)
 	if err != nil {
@@ -169,18 +170,18 @@ func MeanLast(x *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	out := device.Spec{DType: s.DType, Shape: slices.Clone(s.Shape)}
 	out.Shape[len(out.Shape)-1] = 1
-	ints := []int64{int64(rows), int64(cols)}
+	sizes := kernel.Rows{Rows: rows, Columns: cols}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := op.Apply(op.Description{Kernel: "aten.div", Out: s, Ints: ints,
+		dx, err := op.Apply(op.Description{Kernel: "aten.div", Out: s, Attributes: sizes,
 			Host: host.For(s.DType, meanLastGradient[float32], meanLastGradient[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.mean", Out: out, Ints: ints,
+	return op.Apply(op.Description{Kernel: "aten.mean", Out: out, Attributes: sizes,
 		Host: host.For(s.DType, meanLast[float32], meanLast[float64])}, []bool{true}, gradient, x)
 }
 
 func meanLast[T device.Float](c *device.Call) error {
-	cols := int(c.Ints[1])
+	_, cols := rowsOf(c)
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	for r := range y {
 		y[r] = T(host.Sum(x[r*cols:(r+1)*cols]) / float64(cols))
@@ -189,7 +190,7 @@ func meanLast[T device.Float](c *device.Call) error {
 }
 
 func meanLastGradient[T device.Float](c *device.Call) error {
-	cols := int(c.Ints[1])
+	_, cols := rowsOf(c)
 	dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	for i := range dx {
 		dx[i] = dy[i/cols] / T(cols)
@@ -222,7 +223,7 @@ func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 		var err error
 		// PyTorch makes the gradient of the second factor first.
 		for _, i := range []int{1, 0} {
-			d := op.Description{Kernel: "aten.mul", Out: s, Ints: []int64{y.ID(), int64(i)}, Host: h}
+			d := op.Description{Kernel: "aten.mul", Out: s, Serial: 2*y.ID() + int64(i), Host: h}
 			if grads[i], err = op.Apply(d, nil, nil, dy, in[1-i]); err != nil {
 				return nil, err
 			}
@@ -240,7 +241,7 @@ func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 // MulRows is x·r, r having one element for each row of x: x is (…, C), r is
 // (…, 1).
 //
-// Kernels (Ints: rows, C): aten.mul x, r → y; aten.mul, aten.sum.
+// Kernels (kernel.Rows): aten.mul x, r → y; aten.mul, aten.sum.
 func MulRows(x, r *gorgonia.Node) (*gorgonia.Node, error) {
 	s, rows, cols, err := op.LastDimension("mul", x)
 	if err != nil {
@@ -250,7 +251,7 @@ func MulRows(x, r *gorgonia.Node) (*gorgonia.Node, error) {
 	if rs.Elements() != int64(rows) || rs.DType != s.DType {
 		return nil, fmt.Errorf("mul: %v does not go with %v", rs, s)
 	}
-	d := op.Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
+	d := op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Rows{Rows: rows, Columns: cols},
 		Host: host.For(s.DType, mulRows[float32], mulRows[float64])}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		t, err := applyTo("aten.mul", s, productsOf(s.DType), dy, in[0])
@@ -261,7 +262,7 @@ func MulRows(x, r *gorgonia.Node) (*gorgonia.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		dr, err := op.Apply(op.Description{Kernel: "aten.sum", Out: rs, Ints: d.Ints, Validates: true,
+		dr, err := op.Apply(op.Description{Kernel: "aten.sum", Out: rs, Attributes: d.Attributes, Validates: true,
 			Host: host.For(s.DType, sumLast[float32], sumLast[float64])}, nil, nil, t)
 		return gorgonia.Nodes{dx, dr}, err
 	}
@@ -269,7 +270,7 @@ func MulRows(x, r *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 func mulRows[T device.Float](c *device.Call) error {
-	cols := int(c.Ints[1])
+	_, cols := rowsOf(c)
 	x, r, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	for i := range y {
 		y[i] = x[i] * r[i/cols]
@@ -278,7 +279,7 @@ func mulRows[T device.Float](c *device.Call) error {
 }
 
 func sumLast[T device.Float](c *device.Call) error {
-	cols := int(c.Ints[1])
+	_, cols := rowsOf(c)
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	for r := range y {
 		y[r] = T(host.Sum(x[r*cols : (r+1)*cols]))
@@ -289,7 +290,7 @@ func sumLast[T device.Float](c *device.Call) error {
 // MulColumns is w·x, w having one element for each column of x: w is (C), x is
 // (…, C).
 //
-// Kernels (Ints: rows, C): aten.mul x, w → y; aten.mul, aten.sum.
+// Kernels (kernel.Rows): aten.mul x, w → y; aten.mul, aten.sum.
 func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
 	s, rows, cols, err := op.LastDimension("mul", x)
 	if err != nil {
@@ -298,7 +299,7 @@ func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := op.CheckVector("mul", "weight", w, s.DType, cols); err != nil {
 		return nil, err
 	}
-	d := op.Description{Kernel: "aten.mul", Out: s, Ints: []int64{int64(rows), int64(cols)},
+	d := op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Rows{Rows: rows, Columns: cols},
 		Host: host.For(s.DType, mulColumns[float32], mulColumns[float64])}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := op.Apply(d, nil, nil, dy, in[0])
@@ -312,12 +313,12 @@ func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
 		dw, err := columnSum(t, in[0], int64(rows), int64(cols))
 		return gorgonia.Nodes{dw, dx}, err
 	}
-	return op.Apply(op.Description{Kernel: d.Kernel, Out: s, Ints: d.Ints, Host: host.For(s.DType, mulColumnsFirst[float32], mulColumnsFirst[float64])},
+	return op.Apply(op.Description{Kernel: d.Kernel, Out: s, Attributes: d.Attributes, Host: host.For(s.DType, mulColumnsFirst[float32], mulColumnsFirst[float64])},
 		[]bool{true, true}, gradient, w, x)
 }
 
 func mulColumns[T device.Float](c *device.Call) error {
-	cols := int(c.Ints[1])
+	_, cols := rowsOf(c)
 	x, w, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	for i := range y {
 		y[i] = x[i] * w[i%cols]
@@ -326,7 +327,7 @@ func mulColumns[T device.Float](c *device.Call) error {
 }
 
 func mulColumnsFirst[T device.Float](c *device.Call) error {
-	cols := int(c.Ints[1])
+	_, cols := rowsOf(c)
 	w, x, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	for i := range y {
 		y[i] = x[i] * w[i%cols]

@@ -84,7 +84,7 @@ func Cast(x *gorgonia.Node, to device.DType, serial int) (*gorgonia.Node, error)
 		dx, err := applyTo("aten.to", s, unsupported, grad)
 		return gorgonia.Nodes{dx}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.to", Out: out, Ints: []int64{int64(serial)}, Host: unsupported}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.to", Out: out, Serial: int64(serial), Host: unsupported}, []bool{true}, gradient, x)
 }
 
 // Positions is 0, 1, …, T−1 as int64 (1, T) for token ids (B, T), whose
@@ -117,7 +117,7 @@ func Positions(ids *gorgonia.Node, shifted bool) (*gorgonia.Node, error) {
 
 // Embedding is the rows of w (V, C) that ids, int64 of any shape, name.
 //
-// Kernels (Ints: tokens, V, C):
+// Kernels (kernel.Embedding):
 //
 //	aten.embedding                 ids, w   → y
 //	aten.embedding_dense_backward  ids, dy  → dw
@@ -134,10 +134,10 @@ func Embedding(ids, w *gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("embedding: tokens %v and weight %v: expected int64 and (vocabulary, width)", is, ws)
 	}
 	d := op.Description{
-		Kernel: "aten.embedding",
-		Out:    device.Spec{DType: ws.DType, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
-		Ints:   []int64{is.Elements(), int64(ws.Shape[0]), int64(ws.Shape[1])},
-		Host:   host.For(ws.DType, embedding64[float32], embedding64[float64]),
+		Kernel:     "aten.embedding",
+		Out:        device.Spec{DType: ws.DType, Shape: append(slices.Clone(is.Shape), ws.Shape[1])},
+		Attributes: kernel.Embedding{Tokens: int(is.Elements()), Vocabulary: ws.Shape[0], Width: ws.Shape[1]},
+		Host:       host.For(ws.DType, embedding64[float32], embedding64[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
@@ -152,7 +152,8 @@ func Embedding(ids, w *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 func embedding64[T device.Float](c *device.Call) error {
-	vocabulary, cols := c.Ints[1], int(c.Ints[2])
+	a := c.Attributes.(kernel.Embedding)
+	vocabulary, cols := int64(a.Vocabulary), a.Width
 	w, y := device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	for n, id := range c.In[0].Int64s() {
 		if id < 0 || id >= vocabulary {
@@ -164,7 +165,7 @@ func embedding64[T device.Float](c *device.Call) error {
 }
 
 func embedding64Gradient[T device.Float](c *device.Call) error {
-	cols := int(c.Ints[2])
+	cols := c.Attributes.(kernel.Embedding).Width
 	dy, dw := device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	clear(dw)
 	for n, id := range c.In[0].Int64s() {
@@ -229,7 +230,7 @@ func statistics(d device.DType) device.DType {
 // Dropout is PyTorch's native_dropout: y and a mask of bytes, which the
 // gradient reads. serial is as for Dropout.
 //
-// Kernels (Ints: serial, seed, pass; Floats: p):
+// Kernels (kernel.Dropout):
 //
 //	aten.native_dropout           x        → y, mask
 //	aten.native_dropout_backward  dy, mask → dx
@@ -245,22 +246,21 @@ func Dropout(x *gorgonia.Node, p float64, serial int) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("dropout: probability %g is not in [0, 1)", p)
 	}
 	d := op.Description{
-		Kernel: "aten.native_dropout",
-		Out:    s,
-		Extras: []device.Spec{{DType: device.Uint8, Shape: s.Shape}},
-		Memory: (&memoryScript{}).result(1).result(0).steps,
-		Ints:   []int64{int64(serial), 0, 0},
-		Floats: []float64{p},
-		Random: true,
-		Host:   host.For(s.DType, eagerDropout[float32], eagerDropout[float64]),
+		Kernel:     "aten.native_dropout",
+		Out:        s,
+		Extras:     []device.Spec{{DType: device.Uint8, Shape: s.Shape}},
+		Memory:     (&memoryScript{}).result(1).result(0).steps,
+		Attributes: kernel.Dropout{Probability: p, Serial: serial},
+		Random:     true,
+		Host:       host.For(s.DType, eagerDropout[float32], eagerDropout[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := op.Apply(op.Description{
-			Kernel: "aten.native_dropout_backward",
-			Out:    s,
-			Uses:   []op.Use{{Node: y, Extra: 0}},
-			Floats: d.Floats,
-			Host:   host.For(s.DType, eagerDropoutGradient[float32], eagerDropoutGradient[float64]),
+			Kernel:     "aten.native_dropout_backward",
+			Out:        s,
+			Uses:       []op.Use{{Node: y, Extra: 0}},
+			Attributes: d.Attributes,
+			Host:       host.For(s.DType, eagerDropoutGradient[float32], eagerDropoutGradient[float64]),
 		}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
@@ -283,7 +283,7 @@ func eagerDropout[T device.Float](c *device.Call) error {
 
 func eagerDropoutGradient[T device.Float](c *device.Call) error {
 	dy, mask, dx := device.Floats[T](c.In[0]), c.In[1].RawBytes(), device.Floats[T](c.Out[0])
-	scale := T(1 / (1 - c.Floats[0]))
+	scale := T(1 / (1 - c.Attributes.(kernel.Dropout).Probability))
 	for i, g := range dy {
 		dx[i] = g * scale * T(mask[i])
 	}

@@ -7,13 +7,14 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
 // LogSoftmax is x − log Σ exp x over the last dimension.
 //
-// Kernels (Ints: rows, V):
+// Kernels (kernel.Rows):
 //
 //	aten._log_softmax                x      → y
 //	aten._log_softmax_backward_data  dy, y  → dx = dy − exp(y)·Σ dy
@@ -23,10 +24,10 @@ func LogSoftmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	d := op.Description{
-		Kernel: "aten._log_softmax",
-		Out:    s,
-		Ints:   []int64{int64(rows), int64(cols)},
-		Host:   host.For(s.DType, logSoftmax[float32], logSoftmax[float64]),
+		Kernel:     "aten._log_softmax",
+		Out:        s,
+		Attributes: kernel.Rows{Rows: rows, Columns: cols},
+		Host:       host.For(s.DType, logSoftmax[float32], logSoftmax[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := d
@@ -39,7 +40,7 @@ func LogSoftmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 func logSoftmax[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	rows, cols := rowsOf(c)
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
@@ -54,7 +55,7 @@ func logSoftmax[T device.Float](c *device.Call) error {
 }
 
 func logSoftmaxGradient[T device.Float](c *device.Call) error {
-	rows, cols := int(c.Ints[0]), int(c.Ints[1])
+	rows, cols := rowsOf(c)
 	dy, y, dx := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
@@ -71,7 +72,7 @@ func logSoftmaxGradient[T device.Float](c *device.Call) error {
 // NLLLoss is the mean of −logp[target] over the rows whose target is not
 // ignore: logp is (…, V), targets is int64 with an element a row.
 //
-// Kernels (Ints: rows, V, ignore; weight is the number of counted rows):
+// Kernels (kernel.CrossEntropy; weight is the number of counted rows):
 //
 //	aten.nll_loss_forward   logp, targets          → loss, weight
 //	aten.nll_loss_backward  logp, targets, dloss, weight → dlogp
@@ -85,19 +86,19 @@ func NLLLoss(logp, targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
 	}
 	scalar := device.Spec{DType: s.DType}
 	d := op.Description{
-		Kernel: "aten.nll_loss_forward",
-		Out:    scalar,
-		Extras: []device.Spec{scalar},
-		Ints:   []int64{int64(rows), int64(cols), int64(ignore)},
-		Host:   host.For(s.DType, nllLoss[float32], nllLoss[float64]),
+		Kernel:     "aten.nll_loss_forward",
+		Out:        scalar,
+		Extras:     []device.Spec{scalar},
+		Attributes: kernel.CrossEntropy{Rows: rows, Vocabulary: cols, Columns: cols, Ignore: ignore},
+		Host:       host.For(s.DType, nllLoss[float32], nllLoss[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := op.Description{
-			Kernel: "aten.nll_loss_backward",
-			Out:    s,
-			Uses:   []op.Use{{Node: out, Extra: 0}},
-			Ints:   d.Ints,
-			Host:   host.For(s.DType, nllLossGradient[float32], nllLossGradient[float64]),
+			Kernel:     "aten.nll_loss_backward",
+			Out:        s,
+			Uses:       []op.Use{{Node: out, Extra: 0}},
+			Attributes: d.Attributes,
+			Host:       host.For(s.DType, nllLossGradient[float32], nllLossGradient[float64]),
 		}
 		dx, err := op.Apply(g, nil, nil, in[0], in[1], grad)
 		return gorgonia.Nodes{dx, nil}, err
@@ -106,7 +107,8 @@ func NLLLoss(logp, targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
 }
 
 func nllLoss[T device.Float](c *device.Call) error {
-	cols, ignore := int(c.Ints[1]), c.Ints[2]
+	a := c.Attributes.(kernel.CrossEntropy)
+	cols, ignore := a.Columns, int64(a.Ignore)
 	logp, loss, weight := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
 	var total float64
 	counted := 0
@@ -125,7 +127,8 @@ func nllLoss[T device.Float](c *device.Call) error {
 }
 
 func nllLossGradient[T device.Float](c *device.Call) error {
-	cols, ignore := int(c.Ints[1]), c.Ints[2]
+	a := c.Attributes.(kernel.CrossEntropy)
+	cols, ignore := a.Columns, int64(a.Ignore)
 	grad, weight, dx := device.Floats[T](c.In[2])[0], device.Floats[T](c.In[3])[0], device.Floats[T](c.Out[0])
 	clear(dx)
 	for n, t := range c.In[1].Int64s() {
@@ -140,7 +143,7 @@ func nllLossGradient[T device.Float](c *device.Call) error {
 // the causal language models of transformers make of labels, which they shift
 // themselves. Here the targets are those of the positions already.
 //
-// Kernel (Ints: B, T, ignore): aten.constant_pad_nd targets → (B, T+1).
+// Kernel (labelPadding): aten.constant_pad_nd targets → (B, T+1).
 func PaddedLabels(targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(targets)
 	if err != nil {
@@ -151,14 +154,13 @@ func PaddedLabels(targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
 	}
 	b, t := s.Shape[0], s.Shape[1]
 	return op.Apply(op.Description{
-		Kernel: "aten.constant_pad_nd",
-		Out:    device.Spec{DType: device.Int64, Shape: []int{b, t + 1}},
-		Ints:   []int64{int64(b), int64(t), int64(ignore)},
+		Kernel:     "aten.constant_pad_nd",
+		Out:        device.Spec{DType: device.Int64, Shape: []int{b, t + 1}},
+		Attributes: labelPadding{value: int64(ignore)},
 		Host: func(c *device.Call) error {
-			b, t := int(c.Ints[0]), int(c.Ints[1])
 			x, y := c.In[0].Int64s(), c.Out[0].Int64s()
 			for r := range b {
-				y[r*(t+1)] = c.Ints[2]
+				y[r*(t+1)] = c.Attributes.(labelPadding).value
 				copy(y[r*(t+1)+1:], x[r*t:(r+1)*t])
 			}
 			return nil
@@ -166,9 +168,12 @@ func PaddedLabels(targets *gorgonia.Node, ignore int) (*gorgonia.Node, error) {
 	}, nil, nil, targets)
 }
 
+// labelPadding is what stands before the labels.
+type labelPadding struct{ value int64 }
+
 // ShiftedLabels is PaddedLabels' result without its first column, (B·T).
 //
-// Kernel (Ints: B, T): aten.contiguous padded → targets.
+// Kernel: aten.contiguous padded → targets.
 func ShiftedLabels(padded *gorgonia.Node) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(padded)
 	if err != nil {
@@ -178,9 +183,7 @@ func ShiftedLabels(padded *gorgonia.Node) (*gorgonia.Node, error) {
 	return op.Apply(op.Description{
 		Kernel: "aten.contiguous",
 		Out:    device.Spec{DType: device.Int64, Shape: []int{b * t}},
-		Ints:   []int64{int64(b), int64(t)},
 		Host: func(c *device.Call) error {
-			b, t := int(c.Ints[0]), int(c.Ints[1])
 			x, y := c.In[0].Int64s(), c.Out[0].Int64s()
 			for r := range b {
 				copy(y[r*t:(r+1)*t], x[r*(t+1)+1:])
@@ -206,12 +209,11 @@ func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
 	d := op.Description{
 		Kernel: "aten.mean",
 		Out:    device.Spec{DType: s.DType},
-		Ints:   []int64{s.Elements()},
 		Memory: m.steps,
 		Host:   host.For(s.DType, host.MeanForward[float32], host.MeanForward[float64]),
 	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		g := op.Description{Kernel: "aten.div", Out: s, Ints: d.Ints,
+		g := op.Description{Kernel: "aten.div", Out: s,
 			Host: host.For(s.DType, host.MeanGradient[float32], host.MeanGradient[float64])}
 		dx, err := op.Apply(g, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err

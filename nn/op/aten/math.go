@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
@@ -14,7 +15,7 @@ import (
 // causalBias is the matrix that PyTorch adds to the scores: 0 where a query
 // sees a key, −∞ elsewhere. like is any value of the graph; it is not read.
 //
-// Kernel (Ints: T): aten.tril like → (T, T).
+// Kernel: aten.tril like → (T, T).
 func causalBias(like *gorgonia.Node, dt device.DType, t, serial int) (*gorgonia.Node, error) {
 	s := device.Spec{DType: dt, Shape: []int{t, t}}
 	n := int64(t) * int64(t)
@@ -25,12 +26,12 @@ func causalBias(like *gorgonia.Node, dt device.DType, t, serial int) (*gorgonia.
 	zero := m.temporary(4)
 	infinity := m.temporary(4)
 	m.result(0).drop(infinity, zero, lower)
-	return op.Apply(op.Description{Kernel: "aten.tril", Out: s, Ints: []int64{int64(t), int64(serial)}, Memory: m.steps,
+	return op.Apply(op.Description{Kernel: "aten.tril", Out: s, Serial: int64(serial), Memory: m.steps,
 		Host: host.For(dt, fillCausal[float32], fillCausal[float64])}, nil, nil, like)
 }
 
 func fillCausal[T device.Float](c *device.Call) error {
-	t := int(c.Ints[0])
+	t := c.Out[0].Shape[1]
 	y := device.Floats[T](c.Out[0])
 	for i := range y {
 		y[i] = 0
@@ -53,8 +54,7 @@ type Held struct{ Value, Until *gorgonia.Node }
 // MathAttentionOf is op.Attention by plain operations
 // (_scaled_dot_product_attention_math). q is (B, T, H·D), k and v are
 // (B, T, Hkv·D). Scores are scaled by √scale on either side. dropout is the
-// probability for the weights. Every operation has a kernel of its own; Ints: B,
-// T, H, Hkv, D.
+// probability for the weights. Every operation has a kernel of its own (headSizes).
 func MathAttentionOf(q, k, v *gorgonia.Node, heads, kvHeads int, dropout float64, serial func() int) (MathAttention, error) {
 	s, err := op.SpecOf(q)
 	if err != nil {
@@ -143,13 +143,13 @@ func (c *steps) do(f func() (*gorgonia.Node, error)) *gorgonia.Node {
 // takes, a view of the first third of it, of which parts are further views. The
 // gradient is joined of those of the three parts (Description.Part).
 //
-// Kernel (Ints: rows, H·D): aten.cat dq, dk, dv → dqkv.
+// Kernel (kernel.Rows: rows of H·D columns): aten.cat dq, dk, dv → dqkv.
 func (a mathAttention) splitPacked(qkv *gorgonia.Node) (*gorgonia.Node, error) {
 	whole := op.OperandSpec(qkv)
 	gradient := func(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		d, err := op.Apply(op.Description{Kernel: "aten.cat", Out: whole, Uses: []op.Use{{Node: grad, Extra: 0}, {Node: grad, Extra: 1}},
-			Ints: []int64{int64(a.batch * a.tokens), int64(a.heads * a.size)},
-			Host: host.For(a.dt, joinColumns[float32], joinColumns[float64])}, nil, nil, grad)
+			Attributes: kernel.Rows{Rows: a.batch * a.tokens, Columns: a.heads * a.size},
+			Host:       host.For(a.dt, joinColumns[float32], joinColumns[float64])}, nil, nil, grad)
 		return gorgonia.Nodes{d}, err
 	}
 	return op.Apply(op.Description{Kernel: "aten.split", Out: a.together(), View: &op.View{Extra: -1}}, []bool{true}, gradient, qkv)
@@ -172,11 +172,11 @@ func (a mathAttention) part(split *gorgonia.Node, which int) (*gorgonia.Node, er
 		if a.passedOn(which) > 0 {
 			return gorgonia.Nodes{dy}, nil
 		}
-		dx, err := op.Apply(op.Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(int64(which)), Part: which + 1,
+		dx, err := op.Apply(op.Description{Kernel: "aten.clone", Out: a.together(), Attributes: a.of(which), Part: which + 1,
 			Host: host.For(a.dt, takeTogether[float32](which == 2), takeTogether[float64](which == 2))}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.view", Out: a.together(), Ints: []int64{int64(which)}, View: &op.View{Extra: -1}}, []bool{true}, gradient, split)
+	return op.Apply(op.Description{Kernel: "aten.view", Out: a.together(), Serial: int64(which), View: &op.View{Extra: -1}}, []bool{true}, gradient, split)
 }
 
 // takeTogether copies what is (B, T, H·D) or, split, (B, H, T, D) to (B, T, H·D).
@@ -193,24 +193,29 @@ func takeTogether[T device.Float](split bool) host.Kernel {
 // scalePart is a part times √scale. x is the part, a view, and qkv what it is
 // of. The gradient of the keys is that part of the whole's.
 func (a mathAttention) scalePart(x, qkv *gorgonia.Node, which int) (*gorgonia.Node, error) {
-	factors := []float64{a.factor()}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := op.Apply(op.Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which)), Floats: factors, Part: a.passedOn(which),
+		dx, err := op.Apply(op.Description{Kernel: "aten.mul", Out: a.together(), Attributes: kernel.Scalar{Value: a.factor()}, Serial: int64(which), Part: a.passedOn(which),
 			Host: host.For(a.dt, host.Scale[float32], host.Scale[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx, nil}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.mul", Out: a.together(), Ints: a.ints(int64(which), 1), Floats: factors,
+	return op.Apply(op.Description{Kernel: "aten.mul", Out: a.together(), Attributes: scaledPart{a.of(which), a.factor()},
 		Host: host.For(a.dt, scaleColumns[float32], scaleColumns[float64])}, []bool{true, false}, gradient, x, qkv)
+}
+
+// scaledPart says which third of the columns is multiplied by what.
+type scaledPart struct {
+	headSizes
+	factor float64
 }
 
 // scaleColumns multiplies one third of the columns of In[1].
 func scaleColumns[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
-	which, n := int(c.Ints[5]), h*d
+	a := c.Attributes.(scaledPart)
+	n := a.heads * a.size
 	x, y := device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
-	for r := range b * t {
+	for r := range a.batch * a.tokens {
 		for i := range n {
-			y[r*n+i] = x[(3*r+which)*n+i] * T(c.Floats[0])
+			y[r*n+i] = x[(3*r+a.which)*n+i] * T(a.factor)
 		}
 	}
 	return nil
@@ -220,7 +225,7 @@ func scaleColumns[T device.Float](c *device.Call) error {
 // where the view of v is made.
 func (a mathAttention) values(v *gorgonia.Node) (*gorgonia.Node, error) {
 	copied := func(out device.Spec, h host.Kernel) op.Description {
-		return op.Description{Kernel: "aten.clone", Out: out, Ints: a.ints(2), Host: h}
+		return op.Description{Kernel: "aten.clone", Out: out, Attributes: a.of(2), Host: h}
 	}
 	if a.packed == nil {
 		gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -245,7 +250,7 @@ func (a mathAttention) values(v *gorgonia.Node) (*gorgonia.Node, error) {
 
 // columnsToHeads is toHeads on the last third of the columns of In[1].
 func columnsToHeads[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
+	b, t, h, _, d, _ := sizes(c)
 	n := h * d
 	x, y := device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	eachHead(b, t, h, d, func(batch, head, i, split, _ int) {
@@ -256,7 +261,7 @@ func columnsToHeads[T device.Float](c *device.Call) error {
 
 // newMathAttention reads the sizes off queries (B, T, H·D).
 func newMathAttention(s device.Spec, heads, kvHeads int) mathAttention {
-	return mathAttention{batch: s.Shape[0], tokens: s.Shape[1], heads: heads, kvHeads: kvHeads, size: s.Shape[2] / heads, dt: s.DType}
+	return mathAttention{headSizes: headSizes{s.Shape[0], s.Shape[1], heads, kvHeads, s.Shape[2] / heads, 0}, dt: s.DType}
 }
 
 // factor is the square root of attention's scale.

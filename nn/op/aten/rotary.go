@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
@@ -16,17 +17,14 @@ import (
 // frequencies: angles by a matrix product, doubled, their cosines and sines,
 // each scaled, and with another element type than float32 converted.
 //
-// Kernel (Ints: T, D, 0, single; Floats: theta): aten.rotary positions → cos, sin.
+// Kernel (kernel.RotaryTable): aten.rotary positions → cos, sin.
 func RotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta float64) (cos, sin *gorgonia.Node, err error) {
 	ps := positions.Shape()
 	if len(ps) != 2 || ps[0] != 1 || size < 2 || size%2 != 0 || !(theta > 0) {
 		return nil, nil, fmt.Errorf("rotary table: positions %v, head size %d and theta %g: expected (1, T), an even size and a positive theta", ps, size, theta)
 	}
 	s := device.Spec{DType: dt, Shape: []int{ps[1], size}}
-	t, d, single := int64(ps[1]), int64(size), int64(1)
-	if dt == device.Float64 {
-		single = 0
-	}
+	t, d := int64(ps[1]), int64(size)
 	m := &memoryScript{}
 	var kept []int
 	if dt == device.BFloat16 { // the frequencies are kept in bfloat16
@@ -47,12 +45,11 @@ func RotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta floa
 	}
 	m.drop(kept...)
 	cos, err = op.Apply(op.Description{
-		Kernel: "aten.rotary",
-		Out:    s,
-		Extras: []device.Spec{s},
-		Ints:   []int64{t, d, 0, single},
-		Floats: []float64{theta},
-		Memory: m.steps,
+		Kernel:     "aten.rotary",
+		Out:        s,
+		Extras:     []device.Spec{s},
+		Attributes: kernel.RotaryTable{Positions: ps[1], Size: size, Theta: theta, Single: dt != device.Float64},
+		Memory:     m.steps,
 
 		MatrixProduct: true,
 		Host:          host.For(dt, host.RotaryTable[float32], host.RotaryTable[float64]),
@@ -68,7 +65,7 @@ func RotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta floa
 // B sequences to see that each row is one: it makes and drops small tensors.
 // The result is its answer, one byte.
 //
-// Kernel (Ints: B): aten.packed positions → answer.
+// Kernel: aten.packed positions → answer.
 func PackedSequences(positions *gorgonia.Node, rows int) (*gorgonia.Node, error) {
 	b, t := int64(rows), int64(positions.Shape()[1])
 	m := &memoryScript{}
@@ -85,7 +82,7 @@ func PackedSequences(positions *gorgonia.Node, rows int) (*gorgonia.Node, error)
 	return op.Apply(op.Description{
 		Kernel: "aten.packed",
 		Out:    device.Spec{DType: device.Uint8, Shape: []int{1}},
-		Ints:   []int64{b},
+		Serial: b,
 		Memory: m.steps,
 		Host: func(c *device.Call) error {
 			c.Out[0].RawBytes()[0] = 1
@@ -115,7 +112,7 @@ func Heads(x *gorgonia.Node, copies bool) (*gorgonia.Node, error) {
 }
 
 // Rope is op.Rope by plain operations, x·cos + rotate_half(x)·sin. Kernels
-// (Ints: B, T, H, H, D): aten.mul, aten.neg, aten.cat, aten.add and, for the
+// (headSizes): aten.mul, aten.neg, aten.cat, aten.add and, for the
 // gradients, aten.slice_backward. With a table of a wider type than x the
 // products are in that type.
 func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
@@ -127,7 +124,7 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	if len(s.Shape) != 3 || heads < 1 || s.Shape[2] != heads*cs.Shape[1] || s.Shape[1] != cs.Shape[0] {
 		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v", s, heads, cs)
 	}
-	r := ropeParts{s: s, wide: wider(s.DType, cs.DType), ints: []int64{int64(s.Shape[0]), int64(s.Shape[1]), int64(heads), int64(heads), int64(cs.Shape[1])}}
+	r := ropeParts{s: s, wide: wider(s.DType, cs.DType), headSizes: headSizes{s.Shape[0], s.Shape[1], heads, heads, cs.Shape[1], 0}}
 	a, err := r.times(x, cos, 0)
 	if err != nil {
 		return nil, err
@@ -162,19 +159,19 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 
 // ropeParts builds the operations of Rope.
 type ropeParts struct {
+	headSizes
 	s    device.Spec
 	wide device.DType // of the products
-	ints []int64
 }
 
 // times is x·table. which tells the two products of a rotation apart.
-func (r ropeParts) times(x, table *gorgonia.Node, which int64) (*gorgonia.Node, error) {
+func (r ropeParts) times(x, table *gorgonia.Node, which int) (*gorgonia.Node, error) {
 	out := device.Spec{DType: r.wide, Shape: r.s.Shape}
 	h := host.For(r.wide, timesTable[float32], timesTable[float64])
 	if r.wide != r.s.DType {
 		h = unsupported
 	}
-	d := op.Description{Kernel: "aten.mul", Out: out, Ints: append(slices.Clone(r.ints), which), Host: h}
+	d := op.Description{Kernel: "aten.mul", Out: out, Attributes: r.of(which), Host: h}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := op.Apply(d, nil, nil, dy, in[1])
 		if err == nil {
@@ -186,7 +183,7 @@ func (r ropeParts) times(x, table *gorgonia.Node, which int64) (*gorgonia.Node, 
 }
 
 func timesTable[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
+	b, t, h, _, d, _ := sizes(c)
 	x, table, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	eachHead(b, t, h, d, func(_, _, i, _, at int) {
 		for j := range d {
@@ -198,21 +195,21 @@ func timesTable[T device.Float](c *device.Call) error {
 
 // half names the first or second half of each head of x: a view of all of x.
 // The gradient is zero in the other half.
-func (r ropeParts) half(x *gorgonia.Node, which int64) (*gorgonia.Node, error) {
+func (r ropeParts) half(x *gorgonia.Node, which int) (*gorgonia.Node, error) {
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := op.Apply(op.Description{Kernel: "aten.slice_backward", Out: r.s, Ints: append(slices.Clone(r.ints), which),
+		dx, err := op.Apply(op.Description{Kernel: "aten.slice_backward", Out: r.s, Attributes: r.of(which),
 			Host: host.For(r.s.DType, sliceBackward[float32], sliceBackward[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.slice", Out: r.s, Ints: []int64{which}, View: &op.View{Extra: -1}}, []bool{true}, gradient, x)
+	return op.Apply(op.Description{Kernel: "aten.slice", Out: r.s, Serial: int64(which), View: &op.View{Extra: -1}}, []bool{true}, gradient, x)
 }
 
 // sliceBackward puts the gradient of a half in its place. The negated half's
 // comes as a tensor of that half, the other's as the second half of the rotated
 // tensor's gradient.
 func sliceBackward[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
-	which, half := int(c.Ints[5]), d/2
+	b, t, h, _, d, which := sizes(c)
+	half := d / 2
 	dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	clear(dx)
 	eachHead(b, t, h, d, func(_, _, _, _, at int) {
@@ -229,8 +226,8 @@ func sliceBackward[T device.Float](c *device.Call) error {
 func (r ropeParts) negate(second *gorgonia.Node) (*gorgonia.Node, error) {
 	out := device.Spec{DType: r.s.DType, Shape: slices.Clone(r.s.Shape)}
 	out.Shape[2] /= 2
-	negated := func(which int64) op.Description {
-		return op.Description{Kernel: "aten.neg", Out: out, Ints: append(slices.Clone(r.ints), which),
+	negated := func(which int) op.Description {
+		return op.Description{Kernel: "aten.neg", Out: out, Attributes: r.of(which),
 			Host: host.For(r.s.DType, negateHalf[float32], negateHalf[float64])}
 	}
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -241,8 +238,8 @@ func (r ropeParts) negate(second *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 func negateHalf[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
-	which, half := int(c.Ints[5]), d/2
+	b, t, h, _, d, which := sizes(c)
+	half := d / 2
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	eachHead(b, t, h, d, func(_, _, _, _, at int) {
 		for j := range half {
@@ -258,12 +255,12 @@ func (r ropeParts) join(negative, first *gorgonia.Node) (*gorgonia.Node, error) 
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy, dy}, nil
 	}
-	return op.Apply(op.Description{Kernel: "aten.cat", Out: r.s, Ints: r.ints,
+	return op.Apply(op.Description{Kernel: "aten.cat", Out: r.s, Attributes: r.headSizes,
 		Host: host.For(r.s.DType, joinHalves[float32], joinHalves[float64])}, []bool{true, true}, gradient, negative, first)
 }
 
 func joinHalves[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
+	b, t, h, _, d, _ := sizes(c)
 	half := d / 2
 	negative, x, y := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.Out[0])
 	eachHead(b, t, h, d, func(_, _, _, _, at int) {

@@ -11,13 +11,19 @@ import (
 
 // mathAttention is the sizes of attention by plain operations.
 type mathAttention struct {
-	batch, tokens, heads, kvHeads, size int
-	dt                                  device.DType
-	packed                              *gorgonia.Node // queries, keys and values where they come in one
+	headSizes
+	dt     device.DType
+	packed *gorgonia.Node // queries, keys and values where they come in one
 }
 
-func (a mathAttention) ints(more ...int64) []int64 {
-	return append([]int64{int64(a.batch), int64(a.tokens), int64(a.heads), int64(a.kvHeads), int64(a.size)}, more...)
+// headSizes are the sizes of heads, B, T, H, Hkv and D, and which of several alike
+// an operation is about.
+type headSizes struct{ batch, tokens, heads, kvHeads, size, which int }
+
+// of are the sizes for one of several operations.
+func (s headSizes) of(which int) headSizes {
+	s.which = which
+	return s
 }
 
 func (a mathAttention) spec(shape ...int) device.Spec { return device.Spec{DType: a.dt, Shape: shape} }
@@ -35,14 +41,14 @@ func (a mathAttention) square() device.Spec {
 
 // repeat gives each query head a copy of its key/value head: (B, T, Hkv·D) →
 // (B, H, T, D). The gradient sums over the copies.
-func (a mathAttention) repeat(x *gorgonia.Node, which int64) (*gorgonia.Node, error) {
+func (a mathAttention) repeat(x *gorgonia.Node, which int) (*gorgonia.Node, error) {
 	s := op.OperandSpec(x)
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := op.Apply(op.Description{Kernel: "aten.sum", Out: s, Ints: a.ints(which),
+		dx, err := op.Apply(op.Description{Kernel: "aten.sum", Out: s, Attributes: a.of(which),
 			Host: host.For(a.dt, sumRepeated[float32], sumRepeated[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.repeat_interleave", Out: a.split(), Ints: a.ints(which),
+	return op.Apply(op.Description{Kernel: "aten.repeat_interleave", Out: a.split(), Attributes: a.of(which),
 		Host: host.For(a.dt, repeatHeads[float32], repeatHeads[float64])}, []bool{true}, gradient, x)
 }
 
@@ -58,9 +64,9 @@ func (a mathAttention) transpose(x *gorgonia.Node) (*gorgonia.Node, error) {
 		return gorgonia.Nodes{dy}, nil
 	}
 	if a.merges() {
-		return op.Apply(op.Description{Kernel: "aten.view", Out: a.split(), Ints: a.ints(), View: &op.View{Extra: -1}}, []bool{true}, gradient, x)
+		return op.Apply(op.Description{Kernel: "aten.view", Out: a.split(), Attributes: a.of(-1), View: &op.View{Extra: -1}}, []bool{true}, gradient, x)
 	}
-	return op.Apply(op.Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
+	return op.Apply(op.Description{Kernel: "aten.clone", Out: a.split(), Attributes: a.of(-1),
 		Host: host.For(a.dt, toHeads[float32], toHeads[float64])}, []bool{true}, gradient, x)
 }
 
@@ -70,11 +76,11 @@ func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 		if a.merges() {
 			return gorgonia.Nodes{dy}, nil // a view of it
 		}
-		dx, err := op.Apply(op.Description{Kernel: "aten.clone", Out: a.split(), Ints: a.ints(),
+		dx, err := op.Apply(op.Description{Kernel: "aten.clone", Out: a.split(), Attributes: a.of(-1),
 			Host: host.For(a.dt, toHeads[float32], toHeads[float64])}, nil, nil, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.clone", Out: a.together(), Ints: a.ints(),
+	return op.Apply(op.Description{Kernel: "aten.clone", Out: a.together(), Attributes: a.of(-1),
 		Host: host.For(a.dt, fromHeads[float32], fromHeads[float64])}, []bool{true}, gradient, x)
 }
 
@@ -85,7 +91,7 @@ func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error)
 	queries, keyed := a.operand(), a.keyLayout()
 	own, side := split, together
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		keys := op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
+		keys := op.Description{Kernel: "aten.bmm", Out: a.split(), Attributes: a.of(1), MatrixProduct: true, FLOPs: flops,
 			Host: product{y: &queries, out: &own, tx: true}.kernel(a.dt)}
 		if a.heads == a.kvHeads {
 			keys.Out, keys.Host = a.together(), product{y: &queries, out: &side, tx: true}.kernel(a.dt)
@@ -94,11 +100,11 @@ func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error)
 		if err != nil {
 			return nil, err
 		}
-		dq, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.together(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
+		dq, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.together(), Attributes: a.of(0), MatrixProduct: true, FLOPs: flops,
 			Host: product{y: &keyed, out: &side}.kernel(a.dt)}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dq, dk, nil}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
+	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Attributes: a.of(-1), MatrixProduct: true, FLOPs: flops,
 		Host: product{x: &queries, y: &keyed, ty: true, biased: true}.kernel(a.dt)}, []bool{true, true, false}, gradient, q, k, bias)
 }
 
@@ -127,23 +133,23 @@ func (a mathAttention) weigh(p, v *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
 	operand, values, own := a.operand(), a.valueLayout(), split
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dv, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(1), MatrixProduct: true, FLOPs: flops,
+		dv, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Attributes: a.of(1), MatrixProduct: true, FLOPs: flops,
 			Host: product{y: &operand, out: &own, tx: true}.kernel(a.dt)}, nil, nil, in[0], dy)
 		if err != nil {
 			return nil, err
 		}
-		dp, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Ints: a.ints(0), MatrixProduct: true, FLOPs: flops,
+		dp, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Attributes: a.of(0), MatrixProduct: true, FLOPs: flops,
 			Host: product{x: &operand, y: &values, ty: true}.kernel(a.dt)}, nil, nil, dy, in[1])
 		return gorgonia.Nodes{dp, dv}, err
 	}
-	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Ints: a.ints(), MatrixProduct: true, FLOPs: flops,
+	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.split(), Attributes: a.of(-1), MatrixProduct: true, FLOPs: flops,
 		Host: product{y: &values, out: &own}.kernel(a.dt)}, []bool{true, true}, gradient, p, v)
 }
 
-// sizes reads Ints.
-func sizes(c *device.Call) (b, t, h, kv, d int) {
-	n := c.Ints
-	return int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])
+// sizes reads a call's headSizes.
+func sizes(c *device.Call) (b, t, h, kv, d, which int) {
+	a := c.Attributes.(headSizes)
+	return a.batch, a.tokens, a.heads, a.kvHeads, a.size, a.which
 }
 
 // eachHead calls f for every position of every head with the offsets of its D
@@ -159,7 +165,7 @@ func eachHead(b, t, h, d int, f func(batch, head, token, split, together int)) {
 }
 
 func repeatHeads[T device.Float](c *device.Call) error {
-	b, t, h, kv, d := sizes(c)
+	b, t, h, kv, d, _ := sizes(c)
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	eachHead(b, t, h, d, func(batch, head, i, split, _ int) {
 		from := ((batch*t+i)*kv + head/(h/kv)) * d
@@ -169,7 +175,7 @@ func repeatHeads[T device.Float](c *device.Call) error {
 }
 
 func sumRepeated[T device.Float](c *device.Call) error {
-	b, t, h, kv, d := sizes(c)
+	b, t, h, kv, d, _ := sizes(c)
 	dy, dx := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	clear(dx)
 	for n := range b * h * t * d {
@@ -180,14 +186,14 @@ func sumRepeated[T device.Float](c *device.Call) error {
 }
 
 func toHeads[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
+	b, t, h, _, d, _ := sizes(c)
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	eachHead(b, t, h, d, func(_, _, _, split, together int) { copy(y[split:split+d], x[together:]) })
 	return nil
 }
 
 func fromHeads[T device.Float](c *device.Call) error {
-	b, t, h, _, d := sizes(c)
+	b, t, h, _, d, _ := sizes(c)
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	eachHead(b, t, h, d, func(_, _, _, split, together int) { copy(y[together:together+d], x[split:]) })
 	return nil
@@ -253,7 +259,7 @@ func (p product) kernel(dt device.DType) host.Kernel {
 
 func productKernel[T device.Float](p product) host.Kernel {
 	return func(c *device.Call) error {
-		b, t, h, _, d := sizes(c)
+		b, t, h, _, d, _ := sizes(c)
 		second := c.In[1]
 		if p.y != nil && *p.y == packed { // a view that begins where the queries do
 			second.Shape = []int{3 * b * t * h * d}

@@ -15,7 +15,7 @@ func MeanForward[T device.Float](c *device.Call) error {
 // MeanGradient is mean.grad of op.Mean.
 func MeanGradient[T device.Float](c *device.Call) error {
 	dx := device.Floats[T](c.Out[0])
-	g := float64(device.Floats[T](c.In[0])[0]) / float64(c.Ints[0])
+	g := float64(device.Floats[T](c.In[0])[0]) / float64(len(dx))
 	device.Parallel(len(dx), Cheap, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			Put(&dx[i], g, c.Accumulate)
