@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"fmt"
+
 	"math"
 
 	"gorgonia.org/gorgonia"
@@ -131,18 +133,41 @@ func (b *Builder) LookForPacked(positions, ids *gorgonia.Node) error {
 	return nil
 }
 
-// AttentionPacked is causal attention on packed queries, keys and values.
-// dropout is the probability for its weights.
-func (b *Builder) AttentionPacked(qkv *gorgonia.Node, heads int, dropout float64) (*gorgonia.Node, error) {
+// PackedAttention is how a model attends on packed queries, keys and values.
+type PackedAttention struct {
+	Heads   int
+	Dropout float64 // the probability for the weights
+	// KeysFirst says that the model's code makes views of keys, values and
+	// queries, in this order; else of queries, keys and values.
+	KeysFirst bool
+}
+
+// order is that of the views of queries (0), keys (1) and values (2).
+func (a PackedAttention) order() [3]int {
+	if a.KeysFirst {
+		return [3]int{1, 2, 0}
+	}
+	return [3]int{0, 1, 2}
+}
+
+// AttentionPacked is causal attention on packed queries, keys and values (B, T, 3·H·D).
+func (b *Builder) AttentionPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgonia.Node, error) {
+	heads := a.Heads
 	if !b.Eager() {
 		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
 	}
-	way, err := aten.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads)
+	way, err := aten.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads, true)
 	if err != nil {
 		return nil, err
 	}
 	if way == aten.SDPAMath {
-		return b.mathPacked(qkv, heads, dropout)
+		return b.mathPacked(qkv, a)
+	}
+	if way == aten.SDPAFlashPadded && b.caching {
+		return nil, fmt.Errorf("heads padded for FlashAttention with a cache of keys and values are not predicted")
+	}
+	if way == aten.SDPAFlashPadded {
+		return aten.FlashAttentionPacked(qkv, heads, a.order())
 	}
 	split, err := aten.SplitQKV(qkv)
 	if err != nil {
@@ -159,10 +184,10 @@ func (b *Builder) AttentionPacked(qkv *gorgonia.Node, heads int, dropout float64
 	return aten.AttentionPacked(split, heads, way, cache)
 }
 
-// mathPacked is attentionPacked by plain operations.
-func (b *Builder) mathPacked(qkv *gorgonia.Node, heads int, dropout float64) (*gorgonia.Node, error) {
+// mathPacked is AttentionPacked by plain operations.
+func (b *Builder) mathPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgonia.Node, error) {
 	if !b.options.Training {
-		dropout = 0
+		a.Dropout = 0
 	}
 	if b.caching {
 		cache, err := aten.CachePacked(qkv)
@@ -171,7 +196,7 @@ func (b *Builder) mathPacked(qkv *gorgonia.Node, heads int, dropout float64) (*g
 		}
 		b.cached = append(b.cached, cache)
 	}
-	m, err := aten.MathAttentionPacked(qkv, heads, dropout, b.Serial)
+	m, err := aten.MathAttentionPacked(qkv, a.Heads, a.order(), a.Dropout, b.Serial)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 // eager is transformers' attention with rotary positions, sdpa.
 func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Output, error) {
 	heads, kv := a.config.Heads, a.config.KVHeads
-	way, err := aten.ChooseSDPA(b.Computing(), heads, kv, a.config.HeadDim)
+	way, err := aten.ChooseSDPA(b.Computing(), heads, kv, a.config.HeadDim, false)
 	if err != nil {
 		return nn.Output{}, err
 	}

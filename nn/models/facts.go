@@ -13,6 +13,7 @@ type facts struct {
 	features, outputs   int // of a dense net
 	// The attention: heads that share keys and values, and the elements of one.
 	heads, kvHeads, headSize int
+	packed                   bool    // queries, keys and values come in one tensor
 	attentionDropout         float64 // the probability for the attention's weights
 	caches                   bool    // keeps keys and values as it is called
 	shiftsLabels             bool
@@ -79,6 +80,6 @@ func CheckHeads(c Config, dt device.DType) error {
 	if f.heads == 0 {
 		return nil
 	}
-	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize)
+	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize, f.packed)
 	return err
 }

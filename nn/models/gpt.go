@@ -97,7 +97,7 @@ func (g *GPT) Members(m *nn.Members) {
 
 func (g *GPT) facts() facts {
 	c := g.Config
-	return facts{context: c.Context, vocabulary: c.Vocabulary, heads: c.Heads, kvHeads: c.Heads, headSize: c.Width / c.Heads}
+	return facts{context: c.Context, vocabulary: c.Vocabulary, heads: c.Heads, kvHeads: c.Heads, headSize: c.Width / c.Heads, packed: true}
 }
 
 // Forward takes ids (B, T), T at most the context, and returns logits (B, T, V).
@@ -205,7 +205,7 @@ func (k *gptBlock) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, erro
 	h := c.Call("ln1", k.ln1, x)
 	h = c.Call("qkv", k.qkv, h)
 	c.Hold(h)
-	h = nn.With2(c, b.AttentionPacked, h, k.heads, 0)
+	h = nn.With(c, b.AttentionPacked, h, nn.PackedAttention{Heads: k.heads})
 	c.Hold(h)
 	h = c.Call("proj", k.proj, h)
 	h = c.Call("attn_drop", k.attnDrop, h)

@@ -44,7 +44,7 @@ func newGPT2(c gpt2Config) nn.Module {
 	}
 	return &causalLM{name: "GPT2LMHeadModel", inner: "transformer", model: m, head: head, known: facts{
 		context: c.Context, vocabulary: c.Vocabulary, caches: c.Cache,
-		heads: c.Heads, kvHeads: c.Heads, headSize: c.Width / c.Heads, attentionDropout: c.AttentionDropout,
+		heads: c.Heads, kvHeads: c.Heads, headSize: c.Width / c.Heads, packed: true, attentionDropout: c.AttentionDropout,
 	}}
 }
 
@@ -162,7 +162,8 @@ func (a *gpt2Attention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output,
 	}
 	c := b.Chain()
 	h := c.Call("c_attn", a.attn, x)
-	h = nn.With2(c, b.AttentionPacked, h, a.heads, a.attnDrop.P)
+	c.Hold(h) // in its views
+	h = nn.With(c, b.AttentionPacked, h, nn.PackedAttention{Heads: a.heads, Dropout: a.attnDrop.P, KeysFirst: true})
 	h = c.Call("c_proj", a.proj, h)
 	h = c.Call("resid_dropout", a.drop, h)
 	return nn.Tuple(h), c.Err()

@@ -147,12 +147,19 @@ func TestPlainOperationsAgainstTiles(t *testing.T) {
 		}
 		packed := []array{pack(in[0], in[1], in[2])}
 		_, whole := newRunner(t, device.Float64, packed, nil, packedAttentionOn(n[3])).backward(gout)
-		got, plain = newRunnerWith(t, eager, packed, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
-			m, err := aten.MathAttentionPacked(in[0], n[3], 0, serial())
-			return m.Out, err
-		}).backward(gout)
-		near(t, fmt.Sprint(n, " packed out"), got, want, 1e-12)
-		near(t, fmt.Sprint(n, " packed gradient"), plain[0], whole[0], 1e-12)
+		for _, order := range [][3]int{{0, 1, 2}, {1, 2, 0}} {
+			got, plain = newRunnerWith(t, eager, packed, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
+				m, err := aten.MathAttentionPacked(in[0], n[3], order, 0, serial())
+				return m.Out, err
+			}).backward(gout)
+			near(t, fmt.Sprint(n, " packed out"), got, want, 1e-12)
+			near(t, fmt.Sprint(n, " packed gradient"), plain[0], whole[0], 1e-12)
+			got, plain = newRunnerWith(t, eager, packed, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
+				return aten.FlashAttentionPacked(in[0], n[3], order)
+			}).backward(gout)
+			near(t, fmt.Sprint(n, " padded out"), got, want, 1e-12)
+			near(t, fmt.Sprint(n, " padded gradient"), plain[0], whole[0], 1e-12)
+		}
 	}
 }
 

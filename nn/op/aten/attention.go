@@ -16,12 +16,13 @@ import (
 // computes.
 type SDPA uint8
 
-// The ways: the memory-efficient kernel, cuDNN's, and plain operations that
-// make the whole matrix of scores.
+// The ways: the memory-efficient kernel, cuDNN's, plain operations that make the
+// whole matrix of scores, and FlashAttention on padded heads.
 const (
 	SDPAEfficient SDPA = iota
 	SDPACuDNN
 	SDPAMath
+	SDPAFlashPadded
 )
 
 // What the kernels ask of a head's elements: whole vectors of 16 bytes.
@@ -34,12 +35,15 @@ const (
 // for causal attention in training with heads of size elements: cuDNN for
 // bfloat16, else the memory-efficient kernel, which does not share key/value
 // heads and takes whole vectors only, and plain operations where neither applies.
-// Heads in bfloat16 that are no whole vectors go, padded, to a kernel
-// (FlashAttention) that is not here: they are refused.
-func ChooseSDPA(dt device.DType, heads, kvHeads, size int) (SDPA, error) {
+// Heads in bfloat16 that are no whole vectors go, padded, to FlashAttention; that
+// is recorded, and here, for packed queries, keys and values alone, and refused
+// for separate ones.
+func ChooseSDPA(dt device.DType, heads, kvHeads, size int, packed bool) (SDPA, error) {
 	switch {
+	case dt == device.BFloat16 && size%cudnnAlignment != 0 && packed:
+		return SDPAFlashPadded, nil
 	case dt == device.BFloat16 && size%cudnnAlignment != 0:
-		return 0, fmt.Errorf("heads of %d elements in bfloat16: PyTorch pads them to a multiple of %d for FlashAttention, whose memory is not predicted", size, cudnnAlignment)
+		return 0, fmt.Errorf("heads of %d elements in bfloat16: PyTorch pads them to a multiple of %d for FlashAttention, whose memory is not predicted for separate queries, keys and values", size, cudnnAlignment)
 	case dt == device.BFloat16:
 		return SDPACuDNN, nil
 	case heads == kvHeads && size%efficientAlignment == 0:

@@ -78,8 +78,9 @@ func MathAttentionOf(q, k, v *gorgonia.Node, heads, kvHeads int, dropout float64
 }
 
 // MathAttentionPacked is MathAttentionOf on packed queries, keys and
-// values (B, T, 3·H·D).
-func MathAttentionPacked(qkv *gorgonia.Node, heads int, dropout float64, serial func() int) (MathAttention, error) {
+// values (B, T, 3·H·D). order is that in which the code makes views of queries
+// (0), keys (1) and values (2).
+func MathAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int, dropout float64, serial func() int) (MathAttention, error) {
 	s, _, cols, err := op.LastDimension("attention", qkv)
 	if err != nil {
 		return MathAttention{}, err
@@ -92,13 +93,14 @@ func MathAttentionPacked(qkv *gorgonia.Node, heads int, dropout float64, serial 
 	a.packed = qkv
 	c := steps{}
 	split := c.do(func() (*gorgonia.Node, error) { return a.splitPacked(qkv) })
-	q := c.do(func() (*gorgonia.Node, error) { return a.part(split, 0) })
-	k := c.do(func() (*gorgonia.Node, error) { return a.part(split, 1) })
-	v := c.do(func() (*gorgonia.Node, error) { return a.part(split, 2) })
-	qs := c.do(func() (*gorgonia.Node, error) { return a.scalePart(q, qkv, 0) })
+	var parts [3]*gorgonia.Node
+	for _, which := range order {
+		parts[which] = c.do(func() (*gorgonia.Node, error) { return a.part(split, which) })
+	}
+	qs := c.do(func() (*gorgonia.Node, error) { return a.scalePart(parts[0], qkv, 0) })
 	bias := c.do(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial()) })
-	ks := c.do(func() (*gorgonia.Node, error) { return a.scalePart(k, qkv, 1) })
-	return a.attend(&c, qs, ks, v, bias, dropout, serial)
+	ks := c.do(func() (*gorgonia.Node, error) { return a.scalePart(parts[1], qkv, 1) })
+	return a.attend(&c, qs, ks, parts[2], bias, dropout, serial)
 }
 
 // attend is attention on scaled queries (B, T, H·D) and keys, and values: both
