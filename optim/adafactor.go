@@ -32,8 +32,8 @@ type adafactor struct {
 	with   attributes.Adafactor
 }
 
-func newAdafactor(k kind, o Options) Optimizer {
-	return &adafactor{name: k.fullName(o.Implementation), o: o}
+func newAdafactor(k Kind, o Options) Optimizer {
+	return &adafactor{name: k.NameOf(o.Implementation), o: o}
 }
 
 // Name implements Optimizer.

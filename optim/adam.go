@@ -34,8 +34,10 @@ type adam struct {
 	with                   attributes.Adam
 }
 
-func newAdam(k kind, o Options) Optimizer {
-	return &adam{name: k.fullName(o.Implementation), o: o, decoupled: k.name == "adamw"}
+func newAdam(k Kind, o Options) Optimizer { return &adam{name: k.NameOf(o.Implementation), o: o} }
+
+func newAdamW(k Kind, o Options) Optimizer {
+	return &adam{name: k.NameOf(o.Implementation), o: o, decoupled: true}
 }
 
 // Places of the tensors in an entry.
@@ -105,10 +107,10 @@ func (a *adam) Restore(m Memory, params []Parameter, steps map[string]int64, loa
 	return a.restore(params, steps, func(e *entry, p *Parameter) error { return a.allocate(m, e, p) }, load)
 }
 
-// corrections are lr/(1 − beta1ᵗ), negative, and √(1 − beta2ᵗ).
+// corrections are lr/(1 − beta1ᵗ) and √(1 − beta2ᵗ).
 func (o *Options) corrections(lr float64, step int64) (rate, root float64) {
 	t := float64(step)
-	return -(lr / (1 - math.Pow(o.Betas[0], t))), math.Sqrt(1 - math.Pow(o.Betas[1], t))
+	return lr / (1 - math.Pow(o.Betas[0], t)), math.Sqrt(1 - math.Pow(o.Betas[1], t))
 }
 
 // run is the end of the run of entries with equal steps that begins at lo.
@@ -177,7 +179,7 @@ func (a *adam) all(m Memory, params []Parameter, lr float64) error {
 	for lo, hi := 0, 0; lo < len(a.current); lo = hi {
 		hi = run(a.current, lo)
 		rate, _ := a.o.corrections(lr, a.current[lo].step)
-		if err := a.foreach(m, &foreachAddcdiv, rate, a.p[lo:hi], a.m[lo:hi], a.roots[lo:hi]); err != nil {
+		if err := a.foreach(m, &foreachAddcdiv, -rate, a.p[lo:hi], a.m[lo:hi], a.roots[lo:hi]); err != nil {
 			return err
 		}
 	}
@@ -265,7 +267,7 @@ func (a *adam) loop(m Memory, params []Parameter, lr float64) error {
 		}
 		denominator.set(d)
 		rate, _ := a.o.corrections(lr, e.step)
-		if err := a.single(m, &foreachAddcdiv, rate, p, m1, d.Tensor()); err != nil {
+		if err := a.single(m, &foreachAddcdiv, -rate, p, m1, d.Tensor()); err != nil {
 			return err
 		}
 	}
@@ -332,7 +334,8 @@ func (a *adam) fused(m Memory, params []Parameter, lr float64) error {
 		for lo, hi := 0, 0; lo < len(a.entries); lo = hi {
 			hi = run(a.entries, lo)
 			a.with = attributes.Adam{Rate: lr, Beta1: a.o.Betas[0], Beta2: a.o.Betas[1], Epsilon: a.o.Eps, Decay: decay,
-				Step: a.entries[lo].step, Decoupled: a.decoupled, AMSGrad: a.o.AMSGrad}
+				Decoupled: a.decoupled, AMSGrad: a.o.AMSGrad}
+			a.with.Corrected, a.with.Root = a.o.corrections(lr, a.entries[lo].step)
 			c := a.begin(&adamFused, a.p[lo].DType, &a.with)
 			c.In = append(c.In, a.g[lo:hi]...)
 			c.Out = append(append(append(c.Out, a.p[lo:hi]...), a.m[lo:hi]...), a.v[lo:hi]...)
@@ -349,9 +352,7 @@ func (a *adam) fused(m Memory, params []Parameter, lr float64) error {
 
 func fusedAdam[T device.Float](c *device.Call) error {
 	a, n := c.Attributes.(*attributes.Adam), len(c.In)
-	o := Options{Betas: &[2]float64{a.Beta1, a.Beta2}}
-	rate64, root64 := o.corrections(a.Rate, a.Step)
-	rate, correction, eps := T(rate64), T(root64), T(a.Epsilon)
+	rate, correction, eps := T(-a.Corrected), T(a.Root), T(a.Epsilon)
 	w1, beta2, w2 := T(1-a.Beta1), T(a.Beta2), T(1-a.Beta2)
 	shrink, penalty := T(1), T(0)
 	if a.Decoupled {

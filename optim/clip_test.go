@@ -194,8 +194,8 @@ func TestNames(t *testing.T) {
 		if again := mustNew(t, name, o.Options()); again.Name() != name {
 			t.Errorf("%s made again calls itself %s", name, again.Name())
 		}
-		if r, err := DefaultLearningRate(name); err != nil || r <= 0 {
-			t.Errorf("%s: default rate %v, %v", name, r, err)
+		if k, v, err := Find(name); err != nil || k.LearningRate <= 0 || k.NameOf(v.Implementation) != name {
+			t.Errorf("%s: %+v, %+v, %v", name, k, v, err)
 		}
 	}
 	if d := *mustNew(t, "adamw", Options{}).Options().WeightDecay; d != 0.01 {

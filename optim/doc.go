@@ -1,5 +1,6 @@
-// Package optim updates parameters: SGD, Adam, AdamW and Adafactor as PyTorch
-// defines them, clipping by global norm, and learning-rate schedules.
+// Package optim updates parameters: optimizers as PyTorch or their authors define
+// them, clipping by global norm, and learning-rate schedules. A [Kind] is a row of
+// the table of optimizers.
 //
 // What an optimizer does with memory is part of what it is. State is allocated
 // at the first step, parameter by parameter, and stays. Temporaries depend on
@@ -21,7 +22,8 @@
 // the lists that are written, one after the other, and In those that are only
 // read. Tensors at one place of their lists have the same number of elements,
 // the attributes apply to all tensors, and all have one element type. Attributes
-// are a pointer to a structure of package kernel. Elementwise kernels
+// are a pointer to a structure of numbers. A kernel in the list of
+// [kernel.OverLists] needs no launcher of its own on a GPU. Elementwise kernels
 // (kernel.Scalar), for x in Out, a and b in In:
 //
 //	foreach.fill      scalar: value  x = value
@@ -37,8 +39,7 @@
 //	foreach.addcmul   scalar: value  x = x + value·(a·b)
 //	foreach.addcdiv   scalar: value  x = x + value·(a/b)
 //
-// The others are described beside their Go versions: adam.fused, sgd.fused,
-// adafactor.*, grad_norm and grad_clip. Kernels of element type float32 compute
-// in float32, with attributes, and scalars derived from them in float64, rounded
-// to float32, as PyTorch does.
+// The others are described beside their Go versions. Kernels of element type
+// float32 compute in float32, with attributes, and scalars derived from them in
+// float64, rounded to float32, as PyTorch does.
 package optim

@@ -81,13 +81,14 @@ func equalBits(t *testing.T, what string, a, b [][]float64) {
 // single bit of the results, nor does the number of threads.
 func TestImplementationsAgree(t *testing.T) {
 	for _, c := range variants {
-		k, _, err := find(c.name)
+		k, _, err := Find(c.name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, dt := range []device.DType{device.Float32, device.Float64} {
 			want := train(t, c.name, c.o, dt, nil)
-			for _, i := range k.others {
+			for _, v := range k.Variants[1:] {
+				i := v.Implementation
 				o := c.o
 				o.Implementation = i
 				equalBits(t, fmt.Sprintf("%s %v as %s", c.name, dt, i), train(t, c.name, o, dt, nil), want)
@@ -105,11 +106,12 @@ func TestImplementationsAgree(t *testing.T) {
 // TestRestore saves and restores the state before every step.
 func TestRestore(t *testing.T) {
 	for _, c := range variants {
-		k, _, err := find(c.name)
+		k, _, err := Find(c.name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, i := range append(k.others, k.standard) {
+		for _, v := range k.Variants {
+			i := v.Implementation
 			o := c.o
 			o.Implementation = i
 			again := func(b *bench, opt Optimizer) Optimizer {

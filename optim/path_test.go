@@ -100,11 +100,12 @@ var paths = []struct {
 func TestPaths(t *testing.T) {
 	ref := reference(t)
 	for _, c := range paths {
-		k, _, err := find(c.optimizer)
+		k, _, err := Find(c.optimizer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, implementation := range append(k.others, k.standard) {
+		for _, v := range k.Variants {
+			implementation := v.Implementation
 			for _, dt := range []device.DType{device.Float64, device.Float32} {
 				t.Run(fmt.Sprintf("%s/%s/%s/%v", c.path, c.optimizer, implementation, dt), func(t *testing.T) {
 					b := newBench(t, device.NewCPU(alloc.Config{}))

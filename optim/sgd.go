@@ -24,7 +24,7 @@ type sgd struct {
 	sums    temporaries
 }
 
-func newSGD(k kind, o Options) Optimizer { return &sgd{name: k.fullName(o.Implementation), o: o} }
+func newSGD(k Kind, o Options) Optimizer { return &sgd{name: k.NameOf(o.Implementation), o: o} }
 
 const momentumBuffer = "momentum_buffer"
 

@@ -39,7 +39,7 @@ func (s *search) changes() []change {
 	precision := func(p train.Precision) {
 		list = append(list, change{kind: "precision", flag: "--precision " + string(p), apply: func(w *train.Workload) { w.Precision = p }})
 	}
-	optimizer(optim.Variants(s.base.Optimizer)...)
+	optimizer(s.variants()...)
 	if !s.base.GradientCheckpointing && models.Depth(s.base.Model) > 0 {
 		list = append(list, change{kind: "checkpointing", flag: "--gradient-checkpointing",
 			apply: func(w *train.Workload) { w.GradientCheckpointing = true }})
@@ -52,19 +52,18 @@ func (s *search) changes() []change {
 	if narrow && s.base.Precision != train.BF16 && s.base.Composition == nn.Eager {
 		precision(train.BF16)
 	}
-	optimizer(s.lighter()...)
+	optimizer(optim.Lighter(s.base.Optimizer)...)
 	return list
 }
 
-// lighter are the optimizers that keep less than the workload's own.
-func (s *search) lighter() []string {
-	names := []string{"adafactor", "sgd"}
-	for i, name := range names {
-		if s.base.Optimizer == name || slices.Contains(optim.Variants(name), s.base.Optimizer) {
-			return names[i+1:]
-		}
+// variants are the other implementations of the workload's optimizer that its
+// name can ask for.
+func (s *search) variants() []string {
+	k, own, err := optim.Find(s.base.Optimizer)
+	if err != nil {
+		return nil
 	}
-	return names
+	return slices.DeleteFunc(k.Names()[1:], func(name string) bool { return name == k.NameOf(own.Implementation) })
 }
 
 // mostTogether is how many combinations are named, where no single change does.

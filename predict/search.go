@@ -87,7 +87,7 @@ func newSearch(w train.Workload, own *train.Prediction) (*search, error) {
 		outlines: map[string]*outline{}, untouched: map[string]int64{}}
 	s.memo[variationKey(w)] = &variation{figures: figuresOf(own.Peaks()), made: true}
 	s.plans[planKey(w)] = &planned{prepared: own.Prepared}
-	_, err := optim.StateTensors(w.Optimizer)
+	_, _, err := optim.Find(w.Optimizer)
 	return s, err
 }
 
@@ -201,12 +201,12 @@ func (s *search) stateFloor(w train.Workload) int64 {
 	if w.Precision == train.BF16 {
 		bytes = 2
 	}
-	state, err := optim.StateTensors(w.Optimizer)
+	optimizer, _, err := optim.Find(w.Optimizer)
 	if err != nil {
 		return 0 // nothing is known of it
 	}
 	// Parameters are bounded far below what could overflow.
-	n, err := size.Product(s.parameters, bytes, int64(2+state))
+	n, err := size.Product(s.parameters, bytes, int64(2+optimizer.WholeTensors()))
 	if err != nil {
 		return 0
 	}

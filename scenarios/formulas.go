@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -120,7 +121,9 @@ func runFormulas(ctx context.Context, o Options) (*Outcome, error) {
 		if i == 0 {
 			f.model(m, r)
 		}
-		f.optimizer(name, r)
+		if err := f.optimizer(name, r); err != nil {
+			return out, err
+		}
 	}
 	f.on(report.Calculated, func() { err = o.batchRows(ctx, f, m, set) })
 	if err != nil {
@@ -172,8 +175,13 @@ func (f *formulas) model(m chosenModel, r *trained) {
 }
 
 // optimizer adds the row of an optimizer's state.
-func (f *formulas) optimizer(name string, r *trained) {
-	f.row("D4.3", name+" state", stateFormula(name), stateBytes(name, r), r.last("zero").end.byCategory[instrument.OptimizerState])
+func (f *formulas) optimizer(name string, r *trained) error {
+	k, _, err := optim.Find(name)
+	if err != nil {
+		return err
+	}
+	f.row("D4.3", name+" state", k.StateFormula, r.stateBytes(k), r.last("zero").end.byCategory[instrument.OptimizerState])
+	return nil
 }
 
 // batchRows adds the rows of the batch: its ids, and its embedded form, at the

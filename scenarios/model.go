@@ -92,7 +92,7 @@ func (v Values) model() (chosenModel, error) {
 
 // training are the settings of a training of the model on random data.
 func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps int) (train.Settings, error) {
-	lr, err := optim.DefaultLearningRate(optimizer)
+	k, _, err := optim.Find(optimizer)
 	if err != nil {
 		return train.Settings{}, fmt.Errorf("--optimizer: %w", err)
 	}
@@ -101,7 +101,7 @@ func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps in
 		kind = "teacher"
 	}
 	s := train.Settings{Model: m.Config, Data: train.DataSettings{Kind: kind}, Loss: loss, Steps: steps, Batch: batch,
-		Accumulate: 1, Tokens: m.Tokens, Optimizer: optimizer, Schedule: optim.Schedule{LR: lr}, Seed: 1,
+		Accumulate: 1, Tokens: m.Tokens, Optimizer: optimizer, Schedule: optim.Schedule{LR: k.LearningRate}, Seed: 1,
 		DType: device.Float32.String(), Mixed: m.Mixed}
 	return s, s.Validate()
 }

@@ -102,52 +102,36 @@ func runOptimizers(ctx context.Context, o Options) (*Outcome, error) {
 }
 
 func optimizerResult(r *trained) OptimizerResult {
-	optim, peak := r.last("optim"), r.rec.Peak()
+	step, peak := r.last("optim"), r.rec.Peak()
 	return OptimizerResult{Optimizer: r.name, StateBytes: r.state,
 		StateFactor:    float64(r.state) / float64(elementBytes*r.parameters),
-		TemporaryBytes: optim.most[instrument.OptimizerTemporary], StepPeakBytes: optim.Peak.AllocatedBytes,
-		PeakBytes: peak.AllocatedBytes, PeakPhase: peak.Phase, OptimSeconds: optim.Seconds,
+		TemporaryBytes: step.most[instrument.OptimizerTemporary], StepPeakBytes: step.Peak.AllocatedBytes,
+		PeakBytes: peak.AllocatedBytes, PeakPhase: peak.Phase, OptimSeconds: step.Seconds,
 		LearningRate: r.steps[0].LearningRate}
 }
 
 func optimizerChecks(c checker, r *trained) {
-	n := elementBytes * r.parameters
-	optim, zero := r.last("optim"), r.last("zero")
-	c.bytes("state", "D4.3", "The state takes "+stateFormula(r.name), stateBytes(r.name, r),
-		zero.end.byCategory[instrument.OptimizerState]-counterBytes(r.name, r))
-	temporaries := optim.most[instrument.OptimizerTemporary]
-	switch implementation(r.name) {
-	case "foreach":
-		switch family(r.name) {
-		case "adam", "adamw":
-			c.bytes("temporaries", "D1.7", "The update of all tensors at once makes one parameter-sized set of temporaries", n, temporaries)
-		case "sgd", "sgd-momentum":
-			c.bytes("temporaries", "D1.7", "The update of the weights in place makes no temporaries", 0, temporaries)
-		}
-	case "fused":
-		if family(r.name) == "adafactor" {
-			c.below("temporaries", "D1.7", "The update in one kernel has sums of a few elements for temporaries, less than 1 % of the parameters", n/100, temporaries)
-			break
-		}
-		c.bytes("temporaries", "D1.7", "The update in one kernel makes no temporaries", 0, temporaries)
-	case "loop":
-		if family(r.name) == "adafactor" {
-			c.atMost("temporaries", "D1.7", "The update of one tensor after the other has the temporaries of that tensor, at most twice its size",
-				2*elementBytes*r.largest, temporaries)
-			break
-		}
-		two := 2 * elementBytes * r.largest
-		c.that("temporaries", "D1.7", "The update of one tensor after the other has two temporaries of that tensor's size, and for a moment one of the tensor before or after it",
-			fmt.Sprintf("from 2 to 3 times the largest tensor, %s to %s bytes", grouped(two), grouped(two+two/2)), grouped(temporaries)+" bytes",
-			temporaries >= two && temporaries <= two+two/2)
+	k, v, err := optim.Find(r.name)
+	if err != nil {
+		c.open("state", "D4.3", "The optimizer is known", err.Error())
+		return
 	}
-	if family(r.name) == "adam" || family(r.name) == "adamw" {
-		e := optim.end.byCategory
-		c.bytes("in all", "D4.3", "After the update parameters + gradients + m + v are 4 × the parameters", 4*n,
-			e[instrument.Parameter]+e[instrument.Gradient]+e[instrument.OptimizerState]-counterBytes(r.name, r))
+	n, state := elementBytes*r.parameters, r.stateBytes(k)
+	step, zero := r.last("optim"), r.last("zero")
+	c.bytes("state", "D4.3", "The state takes "+k.StateFormula, state,
+		zero.end.byCategory[instrument.OptimizerState]-r.counterBytes(v))
+	c.temporaries(r, v.Temporaries, step.most[instrument.OptimizerTemporary])
+	if whole := k.WholeTensors(); whole > 0 {
+		var symbols []string
+		for _, s := range k.State {
+			symbols = append(symbols, s.Symbol)
+		}
+		e := step.end.byCategory
+		c.bytes("in all", "D4.3", fmt.Sprintf("After the update parameters + gradients + %s are %d × the parameters", strings.Join(symbols, " + "), 2+whole),
+			2*n+state, e[instrument.Parameter]+e[instrument.Gradient]+e[instrument.OptimizerState]-r.counterBytes(v))
 	}
-	if family(r.name) == "adafactor" {
-		c.below("less than Adam", "D4.11", "Adafactor's state is below Adam's", 2*n, r.state)
+	if k.Factored() {
+		c.below("less than Adam", "D4.11", k.Title+"'s state is below Adam's", 2*n, r.state)
 	}
 }
 
@@ -159,15 +143,6 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// implementation is how an optimizer of a name spends memory.
-func implementation(name string) string {
-	o, err := optim.New(name, optim.Options{})
-	if err != nil {
-		return ""
-	}
-	return string(o.Options().Implementation)
-}
-
 // lossTolerance is how far losses of trainings may lie apart that differ only
 // in the order of sums in float32.
 const lossTolerance = 1e-4
@@ -176,9 +151,13 @@ const lossTolerance = 1e-4
 func sameUpdates(c checker, runs []*trained) {
 	first := map[string]*trained{}
 	for _, r := range runs {
-		f := first[family(r.name)]
+		k, _, err := optim.Find(r.name)
+		if err != nil {
+			continue // there is no such training
+		}
+		f := first[k.Name]
 		if f == nil {
-			first[family(r.name)] = r
+			first[k.Name] = r
 			continue
 		}
 		if len(r.losses()) == 0 {

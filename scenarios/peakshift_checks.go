@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/optim"
 )
 
 func batchName(batch int) string { return fmt.Sprintf("batch-%d", batch) }
@@ -28,21 +29,24 @@ func peakShiftChecks(c checker, r *trained) {
 	}
 	c.bytes("parameters", "D1.8", fmt.Sprintf("Parameters take N × P bytes: %s × 4", grouped(r.parameters)), n, built)
 
-	forward, backward, optim, zero := at(last, "forward"), at(last, "backward"), at(last, "optim"), at(last, "zero")
+	forward, backward, step, zero := at(last, "forward"), at(last, "backward"), at(last, "optim"), at(last, "zero")
 	first := at(0, "optim")
-	if forward == nil || backward == nil || optim == nil || zero == nil || first == nil {
+	if forward == nil || backward == nil || step == nil || zero == nil || first == nil {
 		c.that("phases", "D1.6", "A step is forward, backward, optimizer step and zeroing of gradients", "four phases", nil, false)
 		return
 	}
-	state := stateBytes(r.settings.Optimizer, r)
-	if state >= 0 {
-		c.bytes("state", "D1.8", fmt.Sprintf("After step 1 the state of %s takes %s", r.settings.Optimizer, stateFormula(r.settings.Optimizer)),
-			state, first.end.byCategory[instrument.OptimizerState]-counterBytes(r.settings.Optimizer, r))
+	optimizer, variant, err := optim.Find(r.settings.Optimizer)
+	if err != nil {
+		c.open("state", "D1.8", "The optimizer is known", err.Error())
+		return
 	}
+	state, counters := r.stateBytes(optimizer), r.counterBytes(variant)
+	c.bytes("state", "D1.8", fmt.Sprintf("After step 1 the state of %s takes %s", r.settings.Optimizer, optimizer.StateFormula),
+		state, first.end.byCategory[instrument.OptimizerState]-counters)
 	c.that("state appears once", "D1.6", "There is no optimizer state before the first step's update, and it is the same ever after",
-		fmt.Sprintf("0, then %d bytes", r.state+counterBytes(r.settings.Optimizer, r)),
+		fmt.Sprintf("0, then %d bytes", r.state+counters),
 		fmt.Sprintf("%d, then %d bytes", first.start.byCategory[instrument.OptimizerState], zero.end.byCategory[instrument.OptimizerState]),
-		first.start.byCategory[instrument.OptimizerState] == 0 && zero.end.byCategory[instrument.OptimizerState] == r.state+counterBytes(r.settings.Optimizer, r))
+		first.start.byCategory[instrument.OptimizerState] == 0 && zero.end.byCategory[instrument.OptimizerState] == r.state+counters)
 	highest := max(forward.most[instrument.Activation], backward.most[instrument.Activation])
 	c.near("activations at the loss", "D1.6", "Activations are near their maximum when the loss is computed; backward adds what it computes again for one place at a time",
 		highest, forward.end.byCategory[instrument.Activation], nearMaximum)
@@ -55,15 +59,20 @@ func peakShiftChecks(c checker, r *trained) {
 	c.bytes("steps alike", "D1.5", "Every step's phases have the last one's peaks, as asked for; the first step's forward and backward lack the state alone",
 		expected, observed)
 
-	temporaries := optim.most[instrument.OptimizerTemporary]
+	temporaries := step.most[instrument.OptimizerTemporary]
 	peak := r.rec.Peak()
 	want := predicted(n, temporaries, hookBytes(r))
 	c.that("peak", "D1.7", "The peak lies where parameters + state + max(gradients + temporaries, activations) puts it, activations counted by hooks",
 		want, fmt.Sprintf("%s (%s of step %d)", sideOf(r.peakPhase()), r.peakPhase(), peak.Step), want == sideOf(r.peakPhase()))
-	if r.settings.Optimizer == "adamw" || r.settings.Optimizer == "adam" {
-		sum := optim.peak.byCategory
-		c.bytes("optimizer step", "D1.7", "At its peak the optimizer step holds parameters + state + gradients + one parameter-sized set of temporaries",
-			5*n, sum[instrument.Parameter]+sum[instrument.OptimizerState]+sum[instrument.Gradient]+sum[instrument.OptimizerTemporary])
+	if t := variant.Temporaries; t.Least == t.Most {
+		sum := step.peak.byCategory
+		sets := "no temporaries"
+		if t.Most.All == 1 {
+			sets = "one parameter-sized set of temporaries"
+		}
+		c.bytes("optimizer step", "D1.7", "At its peak the optimizer step holds parameters + state + gradients + "+sets,
+			2*n+state+counters+t.Most.Bytes(n, elementBytes*r.largest),
+			sum[instrument.Parameter]+sum[instrument.OptimizerState]+sum[instrument.Gradient]+sum[instrument.OptimizerTemporary])
 	}
 }
 

@@ -33,10 +33,9 @@ type job struct {
 // trained is what a training left.
 type trained struct {
 	job
-	parameters int64 // elements
-	factored   int64 // elements of Adafactor's second moment
-	largest    int64 // elements of the largest parameter
-	tensors    int64 // parameters
+	parameters int64   // elements
+	shapes     [][]int // of the parameters
+	largest    int64   // elements of the largest parameter
 	rec        *instrument.Recorder
 	asked      *requests
 	spans      []span // of asked
@@ -74,8 +73,7 @@ func (o Options) train(ctx context.Context, out *Outcome, j job) (*trained, erro
 		r.plan = t.Plan()
 		r.parameters = nn.Count(t.Model())
 		for _, p := range t.Session().Parameters() {
-			r.tensors++
-			r.factored += factoredElements(p.Model.Shape)
+			r.shapes = append(r.shapes, p.Model.Shape)
 			r.largest = max(r.largest, p.Model.Elements())
 		}
 		if j.before != nil {

@@ -71,8 +71,8 @@ func trainingFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "min-lr", Usage: "where the cosine schedule ends"},
 		&cli.Float64Flag{Name: "weight-decay", Usage: "weight decay", DefaultText: "the optimizer's"},
 		&cli.BoolFlag{Name: "decay-matrices-only", Usage: "leave biases and norms out of weight decay"},
-		&cli.Float64Flag{Name: "beta1", Value: 0.9, Usage: "of adam and adamw"},
-		&cli.Float64Flag{Name: "beta2", Value: 0.999, Usage: "of adam and adamw"},
+		&cli.Float64Flag{Name: "beta1", Usage: "of " + joinNames(optim.WithBetas()), DefaultText: "the optimizer's"},
+		&cli.Float64Flag{Name: "beta2", Usage: "of " + joinNames(optim.WithBetas()), DefaultText: "the optimizer's"},
 		&cli.Float64Flag{Name: "clip", Usage: "clip the gradient's global norm to this; 0 for no clipping"},
 		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
 		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
@@ -130,11 +130,13 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 	if err != nil {
 		return s, err
 	}
+	optimizer, _, err := optim.Find(c.String("optimizer"))
+	if err != nil {
+		return s, fmt.Errorf("--optimizer: %w", err)
+	}
 	lr := c.Float64("lr")
 	if !c.IsSet("lr") {
-		if lr, err = optim.DefaultLearningRate(c.String("optimizer")); err != nil {
-			return s, fmt.Errorf("--optimizer: %w", err)
-		}
+		lr = optimizer.LearningRate
 	}
 	s = train.Settings{
 		Model: config, Loss: train.Loss(c.String("loss")), Steps: c.Int("steps"), Batch: c.Int("batch"),
@@ -153,7 +155,16 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 		s.OptimizerOptions.WeightDecay = &d
 	}
 	if c.IsSet("beta1") || c.IsSet("beta2") {
-		s.OptimizerOptions.Betas = &[2]float64{c.Float64("beta1"), c.Float64("beta2")}
+		betas := optimizer.Betas()
+		if betas == nil {
+			return s, fmt.Errorf("--beta1, --beta2: the optimizer %s has none", s.Optimizer)
+		}
+		for i, name := range []string{"beta1", "beta2"} {
+			if c.IsSet(name) {
+				betas[i] = c.Float64(name)
+			}
+		}
+		s.OptimizerOptions.Betas = betas
 	}
 	for _, name := range []string{"eval-every", "eval-batches"} {
 		if n := c.Int(name); n < 0 {

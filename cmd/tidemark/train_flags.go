@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -36,9 +35,6 @@ func checkTraining(c *cli.Context) error {
 
 // checkUnused finds flags of a new training that say nothing about it.
 func checkUnused(c *cli.Context) error {
-	if o := c.String("optimizer"); !strings.HasPrefix(o, "adam") && (c.IsSet("beta1") || c.IsSet("beta2")) {
-		return fmt.Errorf("--beta1, --beta2: the optimizer %s has none", o)
-	}
 	if kind := c.String("schedule"); kind != optim.Cosine && c.IsSet("min-lr") {
 		return fmt.Errorf("--min-lr: the schedule %s has none; %s does", kind, optim.Cosine)
 	}

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/kernel"
@@ -78,20 +79,6 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"mse.forward":            mseForwardCall,
 	"mse.grad":               mseGradCall,
 
-	"foreach.fill":        foreachCall("foreach_fill"),
-	"foreach.copy":        foreachCall("foreach_copy"),
-	"foreach.sqrt":        foreachCall("foreach_sqrt"),
-	"foreach.square":      foreachCall("foreach_square"),
-	"foreach.add":         foreachCall("foreach_add"),
-	"foreach.shift":       foreachCall("foreach_shift"),
-	"foreach.scale":       foreachCall("foreach_scale"),
-	"foreach.divide":      foreachCall("foreach_divide"),
-	"foreach.maximum":     foreachCall("foreach_maximum"),
-	"foreach.lerp":        foreachCall("foreach_lerp"),
-	"foreach.addcmul":     foreachCall("foreach_addcmul"),
-	"foreach.addcdiv":     foreachCall("foreach_addcdiv"),
-	"adam.fused":          adamCall,
-	"sgd.fused":           sgdCall,
 	"grad_norm":           gradNormCall,
 	"grad_clip":           gradClipCall,
 	"adafactor.norm":      adafactorNormCall,
@@ -100,8 +87,13 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"adafactor.outer":     adafactorOuterCall,
 	"adafactor.mean":      adafactorMeanCall,
 	"adafactor.normalize": adafactorNormalizeCall,
-	"adafactor.update":    foreachCall("foreach_update"),
 	"adafactor.fused":     adafactorFusedCall,
+}
+
+func init() {
+	for _, name := range kernel.OverLists() {
+		launchers[name] = listsCall(strings.ReplaceAll(name, ".", "_"))
+	}
 }
 
 func fillRandomCall(name string) func(*Device, *device.Call) error {

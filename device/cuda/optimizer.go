@@ -4,7 +4,7 @@ package cuda
 
 import (
 	"fmt"
-	"math"
+	"reflect"
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/kernel"
@@ -69,58 +69,49 @@ func (d *Device) foreach(name string, l lists, chunk int64, more func(a *argumen
 	return nil
 }
 
-// foreachCall is an elementwise kernel with one scalar over a list of results
-// and up to two lists of operands.
-func foreachCall(name string) func(*Device, *device.Call) error {
+// listsCall is a kernel over lists of tensors: the first of results, then those
+// of operands, then the other results. Each of them is as long as the first list
+// of operands, or the only one of results. The call's attributes follow, field by
+// field.
+func listsCall(name string) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
 		n := len(c.Out)
-		l := lists{x: c.Out}
-		if len(c.In) >= n {
-			l.a = c.In[:n]
+		if len(c.In) > 0 {
+			n = min(n, len(c.In))
 		}
-		if len(c.In) >= 2*n {
-			l.b = c.In[n : 2*n]
+		l := lists{x: c.Out[:n]}
+		rest := [...]*[]device.Tensor{&l.a, &l.b, &l.c, &l.d}
+		at := 0
+		for _, all := range [...][]device.Tensor{c.In, c.Out[n:]} {
+			for ; len(all) >= n && n > 0; all = all[n:] {
+				if at == len(rest) {
+					return fmt.Errorf("kernel %s: more than %d lists", c.Kernel, 1+len(rest))
+				}
+				*rest[at] = all[:n]
+				at++
+			}
 		}
-		value := c.Attributes.(*kernel.Scalar).Value
-		return d.foreach(name, l, tensorChunk, func(a *arguments, f *function, _ int64) { a.real(value, f.double) })
+		return d.foreach(name, l, tensorChunk, func(a *arguments, f *function, _ int64) {
+			a.fields(reflect.Indirect(reflect.ValueOf(c.Attributes)), f.double)
+		})
 	}
 }
 
-// adamCall is the whole step of Adam, AdamW or AMSGrad. In: gradients. Out:
-// parameters, m, v and, with amsgrad, the largest v.
-func adamCall(d *Device, c *device.Call) error {
-	n, with := len(c.In), c.Attributes.(*kernel.Adam)
-	l := lists{x: c.Out[:n], a: c.In, b: c.Out[n : 2*n], c: c.Out[2*n : 3*n]}
-	if with.AMSGrad {
-		l.d = c.Out[3*n : 4*n]
-	}
-	step := float64(with.Step)
-	return d.foreach("adam", l, tensorChunk, func(a *arguments, f *function, _ int64) {
-		a.flag(with.Decoupled)
-		a.flag(with.AMSGrad)
-		for _, v := range [...]float64{with.Rate, with.Beta1, with.Beta2, with.Epsilon, with.Decay} {
-			a.real(v, f.double)
+// fields are an attribute structure's, in their order: floating-point numbers in
+// the kernel's type of arithmetic, others as int.
+func (a *arguments) fields(v reflect.Value, double bool) {
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Float64:
+			a.real(f.Float(), double)
+		case reflect.Bool:
+			a.flag(f.Bool())
+		case reflect.Int, reflect.Int64:
+			a.i32(int(f.Int()))
+		default:
+			panic(fmt.Sprintf("an attribute of type %v", f.Type()))
 		}
-		a.real(with.Rate/(1-math.Pow(with.Beta1, step)), f.double)
-		a.real(math.Sqrt(1-math.Pow(with.Beta2, step)), f.double)
-	})
-}
-
-// sgdCall is the whole step of stochastic gradient descent. In: gradients. Out:
-// parameters and, with momentum, buffers.
-func sgdCall(d *Device, c *device.Call) error {
-	n, with := len(c.In), c.Attributes.(*kernel.SGD)
-	l := lists{x: c.Out[:n], a: c.In}
-	if with.Momentum != 0 {
-		l.b = c.Out[n : 2*n]
 	}
-	return d.foreach("sgd", l, tensorChunk, func(a *arguments, f *function, _ int64) {
-		a.flag(with.Nesterov)
-		a.flag(with.First)
-		for _, v := range [...]float64{with.Rate, with.Momentum, with.Dampening, with.Decay} {
-			a.real(v, f.double)
-		}
-	})
 }
 
 // gradNormCall is the norm of all gradients together. In: gradients. Out: one

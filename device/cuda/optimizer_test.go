@@ -53,7 +53,8 @@ func TestManyTensors(t *testing.T) {
 				out = append(out, list...)
 			}
 			l.check(l.d.Run(&device.Call{Kernel: "adam.fused", In: g, Out: out,
-				Attributes: &kernel.Adam{Rate: lr, Beta1: beta1, Beta2: beta2, Epsilon: eps, Decay: decay, Step: step, Decoupled: true}}))
+				Attributes: &kernel.Adam{Rate: lr, Beta1: beta1, Beta2: beta2, Epsilon: eps, Decay: decay,
+					Corrected: lr / (1 - math.Pow(beta1, float64(step))), Root: math.Sqrt(1 - math.Pow(beta2, float64(step))), Decoupled: true}}))
 			c1, c2 := 1-math.Pow(beta1, float64(step)), 1-math.Pow(beta2, float64(step))
 			for k := range wp {
 				for i := range wp[k] {

@@ -2,12 +2,11 @@ package kernel
 
 import "slices"
 
-// onCards are the kernels that device/cuda launches. It is written out here so
-// that a program without the GPU's code knows them, too; a test of device/cuda
-// holds its launchers to it.
+// onCards are the kernels that device/cuda has launchers of their own for. It is
+// written out here so that a program without the GPU's code knows them, too; a
+// test of device/cuda holds its launchers to it.
 var onCards = []string{
-	"adafactor.columns", "adafactor.fused", "adafactor.mean", "adafactor.norm", "adafactor.normalize", "adafactor.outer", "adafactor.rows", "adafactor.update",
-	"adam.fused",
+	"adafactor.columns", "adafactor.fused", "adafactor.mean", "adafactor.norm", "adafactor.normalize", "adafactor.outer", "adafactor.rows",
 	"add",
 	"add_rows", "add_rows.grad",
 	"attention.backward", "attention.forward",
@@ -19,7 +18,6 @@ var onCards = []string{
 	"dropout",
 	"embedding.forward", "embedding.grad",
 	"fill", "fill.normal", "fill.uniform",
-	"foreach.add", "foreach.addcdiv", "foreach.addcmul", "foreach.copy", "foreach.divide", "foreach.fill", "foreach.lerp", "foreach.maximum", "foreach.scale", "foreach.shift", "foreach.sqrt", "foreach.square",
 	"gelu_erf.forward", "gelu_erf.grad",
 	"gelu_tanh.forward", "gelu_tanh.grad",
 	"grad_clip",
@@ -34,7 +32,6 @@ var onCards = []string{
 	"rope.backward", "rope.forward",
 	"rotary_table",
 	"scale",
-	"sgd.fused",
 	"sigmoid.forward", "sigmoid.grad",
 	"silu.forward", "silu.grad",
 	"slice.grad",
@@ -43,16 +40,29 @@ var onCards = []string{
 	"tanh.forward", "tanh.grad",
 }
 
+// overLists are the kernels over lists of tensors that one launcher serves, by
+// the functions of optimizer.cu of the same names with "_" for ".".
+var overLists = []string{
+	"adafactor.update",
+	"adam.fused",
+	"foreach.add", "foreach.addcdiv", "foreach.addcmul", "foreach.copy", "foreach.divide", "foreach.fill", "foreach.lerp",
+	"foreach.maximum", "foreach.scale", "foreach.shift", "foreach.sqrt", "foreach.square",
+	"sgd.fused",
+}
+
 var cardHas = func() map[string]bool {
 	m := make(map[string]bool, len(onCards))
-	for _, n := range onCards {
+	for _, n := range OnCards() {
 		m[n] = true
 	}
 	return m
 }()
 
 // OnCards lists the kernels that a GPU has, sorted.
-func OnCards() []string { return slices.Clone(onCards) }
+func OnCards() []string { return slices.Sorted(slices.Values(slices.Concat(onCards, overLists))) }
+
+// OverLists lists those of them that one launcher over lists of tensors serves.
+func OverLists() []string { return slices.Clone(overLists) }
 
 // HasCard reports whether a GPU has a kernel.
 func HasCard(name string) bool { return cardHas[name] }

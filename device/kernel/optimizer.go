@@ -4,10 +4,11 @@ package kernel
 // over hundreds of tensors makes no garbage, a call carries a pointer to a
 // structure that is used again.
 
-// Adam is a step of Adam, AdamW or AMSGrad: the Step-th, from 1.
+// Adam is a step of Adam, AdamW or AMSGrad: the t-th has Corrected = Rate/(1 −
+// Beta1ᵗ) and Root = √(1 − Beta2ᵗ).
 type Adam struct {
 	Rate, Beta1, Beta2, Epsilon, Decay float64
-	Step                               int64
+	Corrected, Root                    float64
 	Decoupled, AMSGrad                 bool
 }
 

@@ -50,8 +50,8 @@ __device__ __forceinline__ real4 four(const real *p, i64 i) {
 
 // Elementwise kernels with one scalar v. x, a and b are the elements of the
 // lists of these names; reads says whether the old x is one of the operands.
-#define FOREACH(name, reads, value)                                                                   \
-    extern "C" __global__ void foreach_##name(const Tensors t, real v) {                              \
+#define LISTS(name, reads, value)                                                                     \
+    extern "C" __global__ void name(const Tensors t, real v) {                                        \
         each4(                                                                                        \
             t,                                                                                        \
             [&](int k, i64 i) {                                                                       \
@@ -67,25 +67,25 @@ __device__ __forceinline__ real4 four(const real *p, i64 i) {
                 t.x[k][i] = value;                                                                    \
             });                                                                                       \
     }
-FOREACH(fill, false, v)
-FOREACH(copy, false, a)
-FOREACH(sqrt, false, sqrt(a))
-FOREACH(square, false, a *a)
-FOREACH(add, false, a + v * b)
-FOREACH(shift, true, x + v)
-FOREACH(scale, true, x *v)
-FOREACH(divide, false, a / v)
-FOREACH(maximum, true, largest(x, a))
-FOREACH(lerp, true, lerp(x, a, v))
-FOREACH(addcmul, true, x + v * (a * b))
-FOREACH(addcdiv, true, x + v * (a / b))
-FOREACH(update, true, a / sqrt(largest(x, v))) // Adafactor's, v = eps²
+LISTS(foreach_fill, false, v)
+LISTS(foreach_copy, false, a)
+LISTS(foreach_sqrt, false, sqrt(a))
+LISTS(foreach_square, false, a *a)
+LISTS(foreach_add, false, a + v * b)
+LISTS(foreach_shift, true, x + v)
+LISTS(foreach_scale, true, x *v)
+LISTS(foreach_divide, false, a / v)
+LISTS(foreach_maximum, true, largest(x, a))
+LISTS(foreach_lerp, true, lerp(x, a, v))
+LISTS(foreach_addcmul, true, x + v * (a * b))
+LISTS(foreach_addcdiv, true, x + v * (a / b))
+LISTS(adafactor_update, true, a / sqrt(largest(x, v))) // v = eps²
 
 // Adam, AdamW (decoupled) and AMSGrad (d is its largest second moment): x the
 // parameters, a gradients, b and c the moments. rate = lr/(1 − beta1ᵗ),
 // root = √(1 − beta2ᵗ).
-extern "C" __global__ void adam(const Tensors t, int decoupled, int amsgrad, real lr, real beta1, real beta2, real eps,
-                                real decay, real rate, real root) {
+extern "C" __global__ void adam_fused(const Tensors t, real lr, real beta1, real beta2, real eps, real decay, real rate,
+                                      real root, int decoupled, int amsgrad) {
     auto update = [&](real &p, real g, real &m, real &v, real &most) {
         if (decoupled) p *= (real)1 - lr * decay;
         else g += decay * p;
@@ -115,8 +115,8 @@ extern "C" __global__ void adam(const Tensors t, int decoupled, int amsgrad, rea
 
 // Stochastic gradient descent: x the parameters, a gradients, b the momentum
 // buffers, which have no content yet in the first step.
-extern "C" __global__ void sgd(const Tensors t, int nesterov, int first, real lr, real momentum, real dampening,
-                               real decay) {
+extern "C" __global__ void sgd_fused(const Tensors t, real lr, real momentum, real dampening, real decay, int nesterov,
+                                     int first) {
     bool has = momentum != (real)0;
     auto update = [&](real &p, real g, real &m) {
         g += decay * p;
@@ -279,7 +279,7 @@ struct Factors {
     int R, C;
     real least; // eps²
 };
-__device__ __forceinline__ real adafactor_update(const Factors &f, real g, i64 i) {
+__device__ __forceinline__ real adafactor_element(const Factors &f, real g, i64 i) {
     real v;
     if (f.row) {
         i64 r = i / f.C, b = r / f.R;
@@ -294,7 +294,7 @@ __device__ __forceinline__ real adafactor_update(const Factors &f, real g, i64 i
 extern "C" __global__ void adafactor_norms(const Factors f, const real *p, const real *g, double *partial, i64 n) {
     double a = 0, b = 0;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
-        real u = adafactor_update(f, g[i], i);
+        real u = adafactor_element(f, g[i], i);
         a += (double)p[i] * (double)p[i];
         b += (double)u * (double)u;
     }
@@ -315,5 +315,5 @@ extern "C" __global__ void adafactor_apply(const Factors f, real *p, const real 
     double b = sqrt(block_sum_double(mine ? partial[256 + threadIdx.x] : 0)) / size / threshold;
     real rate = (real)(-(a > eps2 ? a : eps2) * rho / (b > 1 ? b : 1));
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x)
-        p[i] = p[i] * shrink + rate * adafactor_update(f, g[i], i);
+        p[i] = p[i] * shrink + rate * adafactor_element(f, g[i], i);
 }
