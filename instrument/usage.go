@@ -2,8 +2,13 @@ package instrument
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidemark-lab/tidemark/device/size"
 )
 
 // ByCategory is allocated bytes, indexed by [Category].
@@ -16,6 +21,25 @@ func (b ByCategory) Total() int64 {
 		sum += n
 	}
 	return sum
+}
+
+// String says what memory is for, the most first, such as "activation 674.9
+// MiB (60 %), optimizer state 450.0 MiB (40 %)", or that there is none.
+func (b ByCategory) String() string {
+	cs := slices.DeleteFunc(Categories(), func(c Category) bool { return b[c] == 0 })
+	if len(cs) == 0 {
+		return "nothing"
+	}
+	slices.SortStableFunc(cs, func(x, y Category) int { return cmp.Compare(b[y], b[x]) })
+	parts := make([]string, len(cs))
+	for i, c := range cs {
+		share := fmt.Sprintf("%.0f %%", 100*float64(b[c])/float64(b.Total()))
+		if share == "0 %" {
+			share = "<1 %"
+		}
+		parts[i] = fmt.Sprintf("%s %s (%s)", strings.ReplaceAll(c.String(), "_", " "), size.Text(b[c]), share)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // MarshalJSON writes an object from category names to bytes in stacking order

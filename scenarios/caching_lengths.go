@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/data"
@@ -188,9 +187,8 @@ type lengths struct {
 }
 
 type lengthPlan struct {
-	graph *train.Graph
-	plan  *plan.Plan
-	src   data.Source
+	plan *plan.Plan
+	src  data.Source
 }
 
 func (l *lengths) run(ctx context.Context, name string) error {
@@ -221,7 +219,7 @@ func (l *lengths) run(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		l.plans[n] = &lengthPlan{g, p, src}
+		l.plans[n] = &lengthPlan{p, src}
 	}
 	if err := l.s.Measure("model", func() error { return l.s.Materialize(l.model, device.Float32) }); err != nil {
 		return err
@@ -232,12 +230,10 @@ func (l *lengths) run(ctx context.Context, name string) error {
 				return err
 			}
 			l.o.progress("%s: step %d, %d tokens", name, l.step+1, n)
-			l.s.Recorder().Step(l.step)
 			l.counts.begin()
 			if err := l.train(l.plans[n]); err != nil {
 				return fmt.Errorf("step %d: %w", l.step, err)
 			}
-			l.s.Recorder().EndStep()
 			l.step++
 		}
 	}
@@ -246,65 +242,16 @@ func (l *lengths) run(ctx context.Context, name string) error {
 
 // train does one step.
 func (l *lengths) train(p *lengthPlan) error {
-	inputs, err := l.upload(p)
-	defer func() {
-		for _, v := range inputs {
-			v.Release()
-		}
-	}()
-	if err != nil {
-		return err
-	}
-	var r *session.Result
-	if err := l.s.Measure("forward", func() (err error) {
-		r, err = l.s.Forward(p.plan, inputs...)
-		return err
-	}); err != nil {
-		return err
-	}
-	defer r.Release()
-	err = l.s.Measure("backward", func() error {
-		one, err := l.s.Allocate(device.Spec{DType: device.Float32}, instrument.Label{Category: instrument.Temporary, Op: "gradient of the loss"})
-		if err != nil {
-			return err
-		}
-		defer one.Release()
-		if err := l.s.Fill(one, "ones", 0, 0); err != nil {
-			return err
-		}
-		return l.s.Backward(r, one)
-	})
-	if err != nil {
-		return err
-	}
-	if err := l.s.Measure("optim", func() error { return l.s.Step(l.optimizer, l.set.Training.Schedule.LR) }); err != nil {
-		return err
-	}
-	return l.s.Measure("zero", func() error { l.s.ZeroGrad(); return nil })
-}
-
-func (l *lengths) upload(p *lengthPlan) ([]*session.Value, error) {
-	var batch data.Batch
+	var tokens []any
 	if !l.o.meta() {
+		var batch data.Batch
 		if err := p.src.Batch(l.step, &batch); err != nil {
-			return nil, err
+			return err
 		}
+		tokens = []any{batch.Inputs, batch.Targets}
 	}
-	var inputs []*session.Value
-	for i, spec := range p.graph.Specs {
-		var src []byte
-		if !l.o.meta() {
-			for _, id := range [][]int32{batch.Inputs, batch.Targets}[i] {
-				src = binary.LittleEndian.AppendUint32(src, uint32(id))
-			}
-		}
-		v, err := l.s.Input([]string{"batch", "targets"}[i], spec, src)
-		if err != nil {
-			return inputs, err
-		}
-		inputs = append(inputs, v)
-	}
-	return inputs, nil
+	_, err := l.s.Train(p.plan, l.optimizer, l.set.Training.Schedule.LR, tokens...)
+	return err
 }
 
 // pageBytes is the larger page of an expandable segment and one of the smaller.

@@ -77,15 +77,11 @@ func (t *Trainer) evaluateBatch(batch *data.Batch, e *Evaluation) error {
 	if batch.Count == 0 {
 		return nil
 	}
-	inputs, err := t.upload(t.evaluate.graph, batch)
-	defer func() {
-		for _, v := range inputs {
-			v.Release()
-		}
-	}()
+	inputs, err := t.upload(t.evaluate.plan, batch)
 	if err != nil {
 		return err
 	}
+	defer inputs.Release()
 	r, err := t.session.Forward(t.evaluate.plan, inputs...)
 	if err != nil {
 		return err

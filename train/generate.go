@@ -31,15 +31,10 @@ type GenerateOptions struct {
 type Generator struct {
 	t      *Trainer
 	window int
-	tokens int                 // those that are drawn: the text's
-	plans  map[int]*generation // by sequence length
+	tokens int                // those that are drawn: the text's
+	plans  map[int]*plan.Plan // by sequence length
 	rng    *rand.Rand
 	o      GenerateOptions
-}
-
-type generation struct {
-	plan *plan.Plan
-	spec device.Spec
 }
 
 // NewGenerator makes a generator for a trained model.
@@ -75,7 +70,7 @@ func (t *Trainer) NewGenerator(o GenerateOptions) (*Generator, error) {
 	if v := t.Settings.Data.Vocabulary; v != nil {
 		vocabulary = min(vocabulary, v.Size())
 	}
-	return &Generator{t: t, window: window, tokens: vocabulary, plans: make(map[int]*generation), o: o,
+	return &Generator{t: t, window: window, tokens: vocabulary, plans: make(map[int]*plan.Plan), o: o,
 		rng: rand.New(rand.NewPCG(o.Seed, 0x6c62272e07bb0142))}, nil
 }
 
@@ -118,12 +113,12 @@ func (g *Generator) next(tokens []int32) ([]float64, error) {
 	padded := make([]int32, length)
 	copy(padded, tokens)
 	s := g.t.session
-	x, err := s.Input("batch", p.spec, appendInt32s(nil, padded))
+	in, err := s.Inputs(p, padded)
 	if err != nil {
 		return nil, err
 	}
-	defer x.Release()
-	r, err := s.Forward(p.plan, x)
+	defer in.Release()
+	r, err := s.Forward(p, in...)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +130,7 @@ func (g *Generator) next(tokens []int32) ([]float64, error) {
 	return s.Floats(row)
 }
 
-func (g *Generator) plan(length int) (*generation, error) {
+func (g *Generator) plan(length int) (*plan.Plan, error) {
 	if p, ok := g.plans[length]; ok {
 		return p, nil
 	}
@@ -149,11 +144,10 @@ func (g *Generator) plan(length int) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := plan.Compile(b, []*gorgonia.Node{out.One()}, plan.Options{})
+	p, err := plan.Compile(b, []*gorgonia.Node{out.One()}, plan.Options{})
 	if err != nil {
 		return nil, err
 	}
-	p := &generation{plan, spec}
 	g.plans[length] = p
 	return p, nil
 }

@@ -3,10 +3,8 @@
 package train
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/tidemark-lab/tidemark/data"
@@ -30,7 +28,6 @@ type Trainer struct {
 	optimizer optim.Optimizer
 	step      int
 	evaluate  *evaluation
-	staging   []byte       // a batch on its way to the device
 	timer     device.Timer // nil to wait in every phase
 	weights   bool         // there is no optimizer's state
 	torn      error        // why the trainer stands between two steps
@@ -270,15 +267,11 @@ func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*session.
 			return nil, fmt.Errorf("batch: %w", err)
 		}
 	}
-	inputs, err := t.upload(t.graph, batch)
-	defer func() {
-		for _, v := range inputs {
-			v.Release()
-		}
-	}()
+	inputs, err := t.upload(t.plan, batch)
 	if err != nil {
 		return nil, err
 	}
+	defer inputs.Release()
 	var r *session.Result
 	if err := t.phase(name("forward"), func() (err error) {
 		r, err = s.Forward(t.plan, inputs...)
@@ -296,48 +289,14 @@ func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*session.
 	})
 }
 
-// upload allocates a graph's inputs and copies a batch to them.
-func (t *Trainer) upload(g *Graph, batch *data.Batch) ([]*session.Value, error) {
-	var inputs []*session.Value
-	for i, spec := range g.Specs {
-		var src []byte
-		if batch != nil {
-			if i == 0 {
-				t.staging = appendBatch(t.staging[:0], batch, spec)
-			} else {
-				t.staging = appendInt32s(t.staging[:0], batch.Targets)
-			}
-			src = t.staging
-		}
-		v, err := t.session.Input([]string{"batch", "targets"}[i], spec, src)
-		if err != nil {
-			return inputs, err
-		}
-		inputs = append(inputs, v)
+// upload allocates a plan's inputs and copies a batch to them.
+func (t *Trainer) upload(p *plan.Plan, batch *data.Batch) (session.Inputs, error) {
+	if batch == nil {
+		return t.session.Inputs(p)
 	}
-	return inputs, nil
-}
-
-// appendBatch appends a batch's inputs as the device takes them.
-func appendBatch(out []byte, b *data.Batch, spec device.Spec) []byte {
-	switch spec.DType {
-	case device.Int32:
-		return appendInt32s(out, b.Inputs)
-	case device.Float64:
-		for _, v := range b.Features {
-			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(v)))
-		}
-		return out
+	numbers := []any{batch.Inputs, batch.Targets}
+	if t.Settings.Tokens == 0 {
+		numbers[0] = batch.Features
 	}
-	for _, v := range b.Features {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
-	}
-	return out
-}
-
-func appendInt32s(out []byte, v []int32) []byte {
-	for _, x := range v {
-		out = binary.LittleEndian.AppendUint32(out, uint32(x))
-	}
-	return out
+	return t.session.Inputs(p, numbers[:len(p.InputNames)]...)
 }

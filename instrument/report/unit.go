@@ -1,10 +1,11 @@
 package report
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/device/size"
 )
 
 // unit is a unit that bytes are shown in.
@@ -40,25 +41,11 @@ func (u unit) format(bytes int64, decimals int) string {
 // bytes), "200.0 MiB" or "512 B"; with exact set, the bytes follow, such as
 // "1.863 GiB (2,000,883,200 bytes)".
 func Bytes(n int64, exact bool) string {
-	sign, size := "", n
-	if n < 0 {
-		sign, size = "-", -n
-	}
-	var text string
-	switch {
-	case size >= gib.bytes:
-		text = gib.format(size, 3) + " GiB"
-	case size >= mib.bytes:
-		text = mib.format(size, 1) + " MiB"
-	case size >= kib.bytes:
-		text = kib.format(size, 1) + " KiB"
-	default:
-		text = fmt.Sprintf("%d B", size)
-	}
+	text := size.Text(n)
 	if exact {
-		text += " (" + sign + grouped(size) + " bytes)"
+		text += " (" + signed(n) + " bytes)"
 	}
-	return sign + text
+	return text
 }
 
 // signed is a number with commas between groups of three digits.

@@ -3,7 +3,6 @@ package session
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -29,8 +28,8 @@ type AllocationError struct {
 // Error is one line.
 func (e *AllocationError) Error() string {
 	line := fmt.Sprintf("allocating %d bytes for %s: %v", e.Bytes, describeLabel(e.Label), e.Err)
-	if held := e.held(); held != "" {
-		line += "; in use: " + held
+	if e.InUse.Total() > 0 {
+		line += "; in use: " + e.InUse.String()
 	}
 	if pinned := describePinned(e.Pinned); pinned != "" {
 		line += "; " + pinned
@@ -52,30 +51,6 @@ func describeLabel(l instrument.Label) string {
 
 // Unwrap is the allocator's error.
 func (e *AllocationError) Unwrap() error { return e.Err }
-
-// held lists the categories in use, the largest first.
-func (e *AllocationError) held() string {
-	var cs []instrument.Category
-	for _, c := range instrument.Categories() {
-		if e.InUse[c] > 0 {
-			cs = append(cs, c)
-		}
-	}
-	slices.SortStableFunc(cs, func(a, b instrument.Category) int {
-		switch {
-		case e.InUse[a] > e.InUse[b]:
-			return -1
-		case e.InUse[a] < e.InUse[b]:
-			return 1
-		}
-		return 0
-	})
-	var parts []string
-	for _, c := range cs {
-		parts = append(parts, fmt.Sprintf("%v %d", c, e.InUse[c]))
-	}
-	return strings.Join(parts, ", ")
-}
 
 // remedies say, by the category that holds most, what makes it smaller.
 var remedies = map[instrument.Category]string{

@@ -54,6 +54,10 @@ func (r *Result) Release() {
 // plan's Inputs; the result refers to those it saves for backward.
 func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 	s.calledFrom()
+	return s.forward(p, inputs)
+}
+
+func (s *Session) forward(p *plan.Plan, inputs []*Value) (*Result, error) {
 	if err := s.check(p); err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
 	}
@@ -89,6 +93,10 @@ func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 // refused before anything runs leaves the result as it was.
 func (s *Session) Backward(r *Result, seeds ...*Value) error {
 	s.calledFrom()
+	return s.backward(r, seeds)
+}
+
+func (s *Session) backward(r *Result, seeds []*Value) error {
 	switch {
 	case r == nil:
 		return errors.New("backward: there is no result")

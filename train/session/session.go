@@ -32,6 +32,8 @@ type Session struct {
 	libraries libraries
 	passes    int64 // forward passes so far that drew at random, which numbers the draws
 	seed      uint64
+	steps     int    // of Train so far
+	staging   []byte // inputs on their way to the device
 	hooks     []func(nn.Call, []device.Tensor)
 	caller    instrument.Caller // who asked for what is being done
 	callers   map[stack]instrument.Caller
@@ -191,9 +193,14 @@ func (v *Value) Upload(src []byte) error {
 	return v.s.dev.Upload(v.Tensor, src)
 }
 
-// Input allocates a batch and copies src to it. On meta src may be nil.
+// Input allocates a batch and copies its elements, as they are in memory, to
+// it. Without them nothing is copied. For a plan's inputs see Inputs.
 func (s *Session) Input(name string, spec device.Spec, src []byte) (*Value, error) {
 	s.calledFrom()
+	return s.input(name, spec, src)
+}
+
+func (s *Session) input(name string, spec device.Spec, src []byte) (*Value, error) {
 	v, err := s.Allocate(spec, instrument.Label{Category: instrument.Input, Module: name, Op: "input"})
 	if err != nil {
 		return nil, err
