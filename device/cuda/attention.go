@@ -37,6 +37,9 @@ func (s *attentionShape) check() error {
 	if s.KVHeads <= 0 || s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("attention: %d query heads are not a multiple of %d key heads", s.Heads, s.KVHeads)
 	}
+	if s.Window != 0 || s.SoftCap != 0 || s.Bidirectional || s.Probability != 0 {
+		return fmt.Errorf("attention with a window, a soft cap, dropout or without causality has no kernel here")
+	}
 	if s.Keys < s.Queries {
 		return fmt.Errorf("attention: %d queries for %d keys", s.Queries, s.Keys)
 	}

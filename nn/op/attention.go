@@ -11,20 +11,65 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
-// AttentionOptions configure attention. The zero value is the default.
+// AttentionOptions configure attention. The zero value is the default: causal
+// attention over all earlier positions. Every option works on the cpu and on
+// cards, together with every other.
 type AttentionOptions struct {
-	// Scale multiplies the scores q·k; 1/√D when zero.
+	// Scale multiplies the scores q·k; 1/√D when zero. (Gemma's is
+	// 1/√query_pre_attn_scalar.)
 	Scale float64
+	// SoftCap bounds the scaled scores: s becomes SoftCap·tanh(s/SoftCap) before
+	// the mask, as Gemma 2's attn_logit_softcapping asks. 0 for none.
+	SoftCap float64
+	// Window is the number of keys that a query sees, its own included, as
+	// sliding_window of transformers' configs counts them: key j is seen from
+	// position p if p − Window < j ≤ p, or with Bidirectional |p − j| < Window.
+	// 0 for all. One that is not smaller than the number of keys changes nothing.
+	Window int
+	// Bidirectional says that every query sees all keys, earlier and later, as
+	// encoders have it. Without a Window the numbers of queries and keys are then
+	// free.
+	Bidirectional bool
+	// Dropout is the probability with which a weight (a result of the softmax)
+	// is dropped; the others are multiplied by 1/(1−Dropout). The mask is that of
+	// op.Dropout of the matrix of weights (B, H, Tq, Tk) with this Serial, which
+	// tells the calls of a graph apart. It is drawn again for the gradient.
+	Dropout float64
+	Serial  int
 }
 
-// Attention is causal scaled-dot-product attention:
+// onto adds the options to sizes.
+func (o AttentionOptions) onto(a kernel.Attention) (kernel.Attention, error) {
+	a.Scale, a.SoftCap, a.Window, a.Bidirectional = o.Scale, o.SoftCap, o.Window, o.Bidirectional
+	switch {
+	case a.Keys < a.Queries && !(a.Bidirectional && a.Window == 0):
+		return a, fmt.Errorf("attention: %d queries but only %d keys: the first queries would see none", a.Queries, a.Keys)
+	case !(o.SoftCap >= 0) || math.IsInf(o.SoftCap, 1):
+		return a, fmt.Errorf("attention: soft cap %g is not a positive number, or 0 for none", o.SoftCap)
+	case o.Window < 0:
+		return a, fmt.Errorf("attention: a window of %d keys: expected a positive number, or 0 for all", o.Window)
+	case !(o.Dropout >= 0 && o.Dropout < 1):
+		return a, fmt.Errorf("attention: probability %g of dropout is not in [0, 1)", o.Dropout)
+	case o.Serial < 0 || int64(o.Serial) >= 1<<32:
+		return a, fmt.Errorf("attention: serial %d is not in [0, 2³²)", o.Serial)
+	}
+	if a.Window >= a.Keys {
+		a.Window = 0
+	}
+	if o.Dropout > 0 {
+		a.Dropout = kernel.Dropout{Probability: o.Dropout, Serial: o.Serial}
+	}
+	return a, nil
+}
+
+// Attention is scaled-dot-product attention:
 //
 //	out[b,i,h] = Σⱼ softmaxⱼ(scale · q[b,i,h]·k[b,j,g]) v[b,j,g]
 //
-// over the keys j ≤ i + Tk − Tq, with g = h/(H/Hkv), the key/value head that
+// over the keys j ≤ i + Tk − Tq, or those that the options name, with g = h/(H/Hkv), the key/value head that
 // query head h shares with its group (Ainslie et al., "GQA: Training
 // Generalized Multi-Query Transformer Models", 2023). q is (B, Tq, H·D), k and
-// v are (B, Tk, Hkv·D) with Tk ≥ Tq, the result is (B, Tq, H·D); heads is H,
+// v are (B, Tk, Hkv·D) with Tk ≥ Tq, or any with Bidirectional, the result is (B, Tq, H·D); heads is H,
 // kvHeads is Hkv. With Tk > Tq the queries are the last of the Tk positions, as
 // when keys and values of earlier ones are cached.
 //
@@ -59,9 +104,9 @@ func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (
 	if qs[2]%heads != 0 || ks[2] != qs[2]/heads*kvHeads {
 		return nil, fmt.Errorf("attention: q %v with %d heads does not go with k %v with %d heads", qs, heads, ks, kvHeads)
 	}
-	a := kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads, Scale: o.Scale}
-	if a.Keys < a.Queries {
-		return nil, fmt.Errorf("attention: %d queries but only %d keys: the first queries would see none", a.Queries, a.Keys)
+	a, err := o.onto(kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads})
+	if err != nil {
+		return nil, err
 	}
 	dt, err := DTypeOf(q.Dtype())
 	if err != nil {
@@ -106,7 +151,10 @@ func AttentionPacked(qkv *gorgonia.Node, heads int, o AttentionOptions) (*gorgon
 	if heads < 1 || s[2]%(3*heads) != 0 {
 		return nil, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
 	}
-	a := kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads, Scale: o.Scale}
+	a, err := o.onto(kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads})
+	if err != nil {
+		return nil, err
+	}
 	dt, err := DTypeOf(qkv.Dtype())
 	if err != nil {
 		return nil, fmt.Errorf("attention: %w", err)
@@ -124,7 +172,7 @@ func AttentionPacked(qkv *gorgonia.Node, heads int, o AttentionOptions) (*gorgon
 	return Apply(d, []bool{true}, gradient, qkv)
 }
 
-// DescribeAttention is the description of causal attention on operands of type
+// DescribeAttention is the description of attention on operands of type
 // dt. It settles a's scale, 1/√D where it is zero. The CPU kernel takes queries,
 // keys and values, or one operand that holds them side by side.
 func DescribeAttention(kernelName string, a *kernel.Attention, dt device.DType) (Description, error) {
@@ -144,6 +192,7 @@ func DescribeAttention(kernelName string, a *kernel.Attention, dt device.DType) 
 		Extras:     []device.Spec{{DType: wide(dt), Shape: []int{a.Batch, a.Heads, a.Queries}}},
 		Attributes: *a,
 		FLOPs:      2 * a.Products(),
+		Random:     a.Probability > 0,
 		Host:       host.For(dt, host.AttentionForward[float32], host.AttentionForward[float64]),
 	}, nil
 }
@@ -157,6 +206,7 @@ func describeAttentionGradient(kernelName string, a kernel.Attention, forward De
 		Attributes:   a,
 		ScratchBytes: forward.Extras[0].Bytes(),
 		FLOPs:        5 * a.Products(),
+		Random:       a.Probability > 0,
 		Host:         host.For(dt, host.AttentionBackward[float32], host.AttentionBackward[float64]),
 	}
 }

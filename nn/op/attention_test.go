@@ -244,6 +244,11 @@ func TestAttentionRefusesShapes(t *testing.T) {
 		{x(2, 3, 4), x(2, 2, 4), x(2, 2, 4), 1, 1, op.AttentionOptions{}, "3 queries but only 2 keys"},
 		{x(2, 3, 4), x(2, 3, 4), x(2, 3, 4), 1, 1, op.AttentionOptions{Scale: -1}, "positive"},
 		{x(2, 3, 4), x(2, 3, 4), x(2, 3, 4), 1, 1, op.AttentionOptions{Scale: math.NaN()}, "positive"},
+		{x(2, 3, 4), x(2, 2, 4), x(2, 2, 4), 1, 1, op.AttentionOptions{Bidirectional: true, Window: 1}, "3 queries but only 2 keys"},
+		{x(2, 3, 4), x(2, 3, 4), x(2, 3, 4), 1, 1, op.AttentionOptions{Window: -1}, "window of -1 keys"},
+		{x(2, 3, 4), x(2, 3, 4), x(2, 3, 4), 1, 1, op.AttentionOptions{SoftCap: -1}, "soft cap -1"},
+		{x(2, 3, 4), x(2, 3, 4), x(2, 3, 4), 1, 1, op.AttentionOptions{Dropout: 1}, "probability 1"},
+		{x(2, 3, 4), x(2, 3, 4), x(2, 3, 4), 1, 1, op.AttentionOptions{Serial: -1}, "serial -1"},
 	} {
 		if _, err := op.Attention(c.q, c.k, c.v, c.heads, c.kvHeads, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("q %v k %v: error %v, want one with %q", c.q.Shape(), c.k.Shape(), err, c.want)

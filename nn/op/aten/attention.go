@@ -300,7 +300,7 @@ func eagerAttentionBackward[T device.Float](packed bool) host.Kernel {
 		} else {
 			in = in[:6]
 		}
-		host.AttentionGradients(a, in, c.Out, make([]T, a.Batch*a.Heads*a.Queries))
+		host.AttentionGradients(c, in, make([]T, a.Batch*a.Heads*a.Queries))
 		return nil
 	}
 }
