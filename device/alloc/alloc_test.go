@@ -205,6 +205,24 @@ func TestGarbageCollection(t *testing.T) {
 	}
 }
 
+// Blocks of the average age go: where all are equally old, all do.
+func TestGarbageCollectionOfEqualAges(t *testing.T) {
+	for threshold, want := range map[float64][]string{
+		0.25: {"segment_free 12582912", "segment_free 20971520", "segment_alloc 23068672"},
+		0.32: {"segment_alloc 23068672"}, // nothing is above it
+	} {
+		a := New(new(Addresses), Config{LimitBytes: 100 * mib, GarbageCollectionThreshold: threshold})
+		one, other := mustMalloc(t, a, 20*mib), mustMalloc(t, a, 12*mib)
+		a.Free(one)
+		a.Free(other)
+		events := record(a)
+		mustMalloc(t, a, 22*mib)
+		if got := (*events)[:min(len(want), len(*events))]; !reflect.DeepEqual(got, want) {
+			t.Errorf("threshold %g: events %v, want %v", threshold, *events, want)
+		}
+	}
+}
+
 func TestRoundup(t *testing.T) {
 	c, err := ParseConfig("roundup_power2_divisions:[1:1,4:2,16:4,>:8]")
 	if err != nil {

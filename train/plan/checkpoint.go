@@ -61,14 +61,21 @@ func reads(n *gorgonia.Node) []result {
 // replayFor computes again the segments whose inner values n reads.
 func (c *compiler) replayFor(n *gorgonia.Node) error {
 	for _, r := range reads(n) {
-		if s := c.segmentOf[r.node]; c.inner(r) && !c.replayed[s] {
-			c.replayed[s] = true
-			if err := c.replay(s); err != nil {
-				return err
-			}
+		if err := c.replayOf(r); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// replayOf computes again the segment that r is an inner value of.
+func (c *compiler) replayOf(r result) error {
+	s := c.segmentOf[r.node]
+	if !c.inner(r) || c.replayed[s] {
+		return nil
+	}
+	c.replayed[s] = true
+	return c.replay(s)
 }
 
 // replay emits the operations of a segment that its backward needs, in their
@@ -84,6 +91,11 @@ func (c *compiler) replay(segment int) error {
 			if c.segmentOf[r.node] == segment && c.inner(r) {
 				stack = append(stack, r.node)
 			}
+		}
+	}
+	for _, n := range c.gradients { // an operation can give a value of forward as a gradient
+		if c.segmentOf[n] == segment && c.inner(result{n, -1}) {
+			stack = append(stack, n)
 		}
 	}
 	for len(stack) > 0 {

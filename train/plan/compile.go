@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -86,6 +87,17 @@ func (c *compiler) backpropagate() error {
 	if len(c.options.Differentiate) == 0 {
 		return nil
 	}
+	reached := reachedByGradients(c.options.Differentiate)
+	var wrt []*nn.Parameter
+	var wrtNodes gorgonia.Nodes
+	for i, n := range c.wrtNodes {
+		if reached[n] {
+			wrt, wrtNodes = append(wrt, c.wrt[i]), append(wrtNodes, n)
+		}
+	}
+	if len(wrt) == 0 {
+		return errors.New("no parameter has a gradient: the differentiated outputs depend on none")
+	}
 	for i, n := range c.options.Differentiate {
 		s, err := op.SpecOf(n)
 		if err != nil {
@@ -93,14 +105,40 @@ func (c *compiler) backpropagate() error {
 		}
 		c.seeds = append(c.seeds, c.b.Seed(fmt.Sprintf("gradient of output %d", i), s))
 	}
-	grads, err := gorgonia.Backpropagate(c.options.Differentiate, c.seeds, c.wrtNodes)
+	grads, err := gorgonia.Backpropagate(c.options.Differentiate, c.seeds, wrtNodes)
 	if err != nil {
 		return fmt.Errorf("differentiating: %w", err)
 	}
-	for i, p := range c.wrt {
+	for i, p := range wrt {
 		c.gradients[p] = grads[i]
 	}
 	return nil
+}
+
+// reachedByGradients are the nodes that the gradients of some others reach. A
+// parameter that is not among them has none, as in PyTorch.
+func reachedByGradients(from []*gorgonia.Node) map[*gorgonia.Node]bool {
+	reached := make(map[*gorgonia.Node]bool)
+	stack := slices.Clone(from)
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if reached[n] {
+			continue
+		}
+		reached[n] = true
+		o, ok := n.Op().(*op.Operation)
+		if !ok {
+			continue
+		}
+		wrt := o.DiffWRT(o.Arity())
+		for i, in := range op.Operands(n) {
+			if wrt[i] {
+				stack = append(stack, in)
+			}
+		}
+	}
+	return reached
 }
 
 // order lists the nodes that are needed, forward and backward. Forward nodes
@@ -248,9 +286,12 @@ func (c *compiler) emitAll() error {
 		}
 		delete(waiting, n)
 	}
-	// What is left are gradients that are the seed itself.
+	// What is left are gradients that are the seed itself, or a value of forward.
 	for _, p := range c.wrt {
 		if _, ok := waiting[c.gradients[p]]; ok {
+			if err := c.replayOf(result{c.gradients[p], -1}); err != nil {
+				return err
+			}
 			c.deposit(p)
 		}
 	}

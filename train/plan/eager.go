@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/nn"
@@ -195,6 +197,12 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 			nodes = append(nodes, n)
 		}
 	}
+	for _, n := range c.givenParts() {
+		if err := c.replayOf(result{n, -1}); err != nil {
+			return err
+		}
+		c.depositAll(c.addUp(n), waiting)
+	}
 	// A checkpointed block's arguments are referred to until its last node.
 	last := make(map[int]*gorgonia.Node)
 	for _, n := range nodes {
@@ -217,7 +225,6 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 				return err
 			}
 		}
-		var done []*gorgonia.Node
 		for _, n := range group {
 			if err := c.emit(n, true, false); err != nil {
 				return err
@@ -231,18 +238,37 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 				}
 			}
 		}
+		var done []*gorgonia.Node
 		for _, n := range group {
 			done = append(done, n)
 			done = append(done, c.addUp(n)...)
 		}
-		for _, n := range done {
-			for _, p := range waiting[n] {
-				c.deposit(p)
-			}
-			delete(waiting, n)
-		}
+		c.depositAll(done, waiting)
 	}
 	return nil
+}
+
+// givenParts are contributions to gradients that are there before backward
+// begins: the gradients that it starts from, and values of forward that an
+// operation gives as a gradient.
+func (c *compiler) givenParts() []*gorgonia.Node {
+	given := slices.Clone(c.seeds)
+	for _, n := range c.forward {
+		if len(c.sums.of[n]) > 0 {
+			given = append(given, n)
+		}
+	}
+	return given
+}
+
+// depositAll hands over the gradients that are there with some nodes.
+func (c *compiler) depositAll(done []*gorgonia.Node, waiting map[*gorgonia.Node][]*nn.Parameter) {
+	for _, n := range done {
+		for _, p := range waiting[n] {
+			c.deposit(p)
+		}
+		delete(waiting, n)
+	}
 }
 
 // lastNeeded is the greatest id of a set of nodes. PyTorch computes a segment

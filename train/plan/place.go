@@ -118,11 +118,19 @@ func (c *compiler) place() {
 	}
 	p.Values = make([]Value, len(c.values))
 	params := make(map[*nn.Parameter]int)
+	// end[k] is when the values placed in storage k so far are last read.
+	var end []int
+	var heldStorage []bool
+	put := func(v, k int, offset uint64) {
+		p.Values[v].Storage, p.Values[v].Offset = k, offset
+		end[k] = max(end[k], last[v])
+		heldStorage[k] = heldStorage[k] || held[v]
+	}
 	grow := func(v int, st Storage) int {
-		st.Bytes = c.values[v].spec.Bytes()
-		st.last = -1
-		st.Gradient = -1
+		st.Bytes, st.last, st.Gradient = c.values[v].spec.Bytes(), -1, -1
 		p.Storages = append(p.Storages, st)
+		end, heldStorage = append(end, -1), append(heldStorage, false)
+		put(v, len(p.Storages)-1, 0)
 		return len(p.Storages) - 1
 	}
 	for v, cv := range c.values {
@@ -136,7 +144,6 @@ func (c *compiler) place() {
 			st.Parameter = len(p.Parameters)
 		}
 		i := grow(v, st)
-		p.Values[v].Storage = i
 		switch cv.source {
 		case KindParameter:
 			p.Parameters = append(p.Parameters, Parameter{cv.param, cv.node.Name(), cv.spec, i})
@@ -144,34 +151,6 @@ func (c *compiler) place() {
 			p.InputValues = append(p.InputValues, v)
 		case KindSeed:
 			p.SeedValues = append(p.SeedValues, v)
-		}
-	}
-	// end[st] is when the values placed in a storage so far are last read.
-	end := make([]int, len(p.Storages), len(p.Storages)+len(c.values))
-	heldStorage := make([]bool, len(p.Storages), cap(end))
-	for v, pv := range p.Values {
-		if pv.Storage >= 0 {
-			end[pv.Storage] = max(end[pv.Storage], last[v])
-			heldStorage[pv.Storage] = heldStorage[pv.Storage] || held[v]
-		}
-	}
-	put := func(v, st int, offset uint64) {
-		p.Values[v].Storage, p.Values[v].Offset = st, offset
-		end[st] = max(end[st], last[v])
-		heldStorage[st] = heldStorage[st] || held[v]
-	}
-	// A value's readers through its views count before its own place is chosen.
-	for i := len(c.steps) - 1; i >= 0; i-- {
-		if s := c.steps[i]; !s.dropped && s.d != nil && s.d.View != nil {
-			v := s.in[0]
-			last[v] = max(last[v], last[s.out[0]])
-			held[v] = held[v] || held[s.out[0]]
-		}
-	}
-	for v, pv := range p.Values {
-		if pv.Storage >= 0 {
-			end[pv.Storage] = max(end[pv.Storage], last[v])
-			heldStorage[pv.Storage] = heldStorage[pv.Storage] || held[v]
 		}
 	}
 	forward := 0
@@ -189,8 +168,8 @@ func (c *compiler) place() {
 			out.Deposit = params[s.deposit]
 			v := s.in[0]
 			st := &p.Storages[p.Values[v].Storage]
-			if st.Kind == KindInternal && len(c.uses[v]) == 1 && c.values[v].view < 0 &&
-				(st.Gradient < 0 || st.Gradient == out.Deposit) && !held[v] && end[p.Values[v].Storage] <= i {
+			if st.Kind == KindInternal && c.values[v].view < 0 &&
+				(st.Gradient < 0 || st.Gradient == out.Deposit) && !heldStorage[p.Values[v].Storage] && end[p.Values[v].Storage] <= i {
 				st.Gradient = out.Deposit
 			} else {
 				d := op.CopyDescription(c.values[v].spec)
@@ -212,11 +191,7 @@ func (c *compiler) place() {
 						continue
 					}
 				}
-				st := Storage{Parameter: -1}
-				k := grow(v, st)
-				end, heldStorage = append(end, 0), append(heldStorage, false)
-				put(v, k, 0)
-				out.Fresh = append(out.Fresh, k)
+				out.Fresh = append(out.Fresh, grow(v, Storage{Parameter: -1}))
 			}
 			if s.gradient != nil {
 				out.Gradient = params[s.gradient]
@@ -251,13 +226,24 @@ func (c *compiler) takeOver(s *irStep, index int, end []int, held []bool) int {
 	for _, j := range s.d.InPlace {
 		v := p.Values[s.in[j]]
 		st := p.Storages[v.Storage]
-		if st.Kind != KindInternal || held[v.Storage] || st.Gradient >= 0 || end[v.Storage] > index ||
-			v.Offset != 0 || st.Bytes != c.values[s.out[0]].spec.Bytes() {
+		if st.Kind != KindInternal || held[v.Storage] || end[v.Storage] > index ||
+			st.Bytes != c.values[s.out[0]].spec.Bytes() || c.alsoReads(s, v.Storage) {
 			continue
 		}
 		return v.Storage
 	}
 	return -1
+}
+
+// alsoReads reports whether a step reads a storage by an operand that its result
+// must not lie over.
+func (c *compiler) alsoReads(s *irStep, storage int) bool {
+	for i, v := range s.in {
+		if c.plan.Values[v].Storage == storage && !slices.Contains(s.d.InPlace, i) {
+			return true
+		}
+	}
+	return false
 }
 
 // endings notes after which step each storage ends, what is saved for

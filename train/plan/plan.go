@@ -104,6 +104,15 @@ type Options struct {
 // options ask for it, the gradients of all parameters used. Outputs are what a
 // run's result holds.
 func Compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*Plan, error) {
+	c, err := compile(b, outputs, options)
+	if err != nil {
+		return nil, err
+	}
+	return c.plan, nil
+}
+
+// compile is Compile with what it went by.
+func compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*compiler, error) {
 	if len(outputs) == 0 {
 		return nil, errors.New("plan: no outputs")
 	}
@@ -125,7 +134,7 @@ func Compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*Plan, e
 	c.label()
 	c.findCalls()
 	c.plan.Draws = slices.ContainsFunc(c.plan.Steps, func(st Step) bool { return st.Description != nil && st.Description.Random })
-	return c.plan, nil
+	return c, nil
 }
 
 // Forget drops what refers to the graph, which takes more memory than the plan:
