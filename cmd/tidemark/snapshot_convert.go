@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
 
 func snapshotConvertCommand() *cli.Command {
@@ -57,7 +58,7 @@ func snapshotConvert(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	w, err := snapshot.Window(s, from, to)
+	w, err := replay.Window(s, from, to)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Args().First(), err)
 	}

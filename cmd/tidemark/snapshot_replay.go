@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
 
 func snapshotReplayCommand() *cli.Command {
@@ -89,7 +90,7 @@ type replayRecorded struct {
 }
 
 // replayOptions reads the flags.
-func replayOptions(c *cli.Context) (o snapshot.Options, err error) {
+func replayOptions(c *cli.Context) (o replay.Options, err error) {
 	if c.IsSet("alloc-conf") {
 		config, err := alloc.ParseConfig(c.String("alloc-conf"))
 		if err != nil {
@@ -118,7 +119,7 @@ func snapshotReplay(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := snapshot.Replay(s, o)
+	r, err := replay.Run(s, o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Args().First(), err)
 	}
@@ -126,9 +127,9 @@ func snapshotReplay(c *cli.Context) error {
 		return fmt.Errorf("--alloc-conf: per_process_memory_fraction is a part of the card's memory, which this file does not tell; give it as --card-bytes")
 	}
 	out := newReplayOutput(c.Args().First(), s, r)
-	if l := r.Limit; l.Kind == snapshot.CapLimit && r.Config.LimitBytes == l.Bytes && o.LimitBytes == 0 && len(r.OOMs) > 0 {
+	if l := r.Limit; l.Kind == replay.CapLimit && r.Config.LimitBytes == l.Bytes && o.LimitBytes == 0 && len(r.OOMs) > 0 {
 		o.LimitBytes = l.BelowBytes - 1
-		if most, err := snapshot.Replay(s, o); err == nil {
+		if most, err := replay.Run(s, o); err == nil {
 			n := len(most.OOMs)
 			out.OutOfMemoryAtMost = &n
 		}
@@ -136,7 +137,7 @@ func snapshotReplay(c *cli.Context) error {
 	}
 	if out.AsRecorded = o.Config == nil && o.LimitBytes == 0 && o.CardBytes == 0; !out.AsRecorded {
 		// A recording whose own replay fails has nothing to compare with.
-		if own, err := snapshot.Replay(s, snapshot.Options{Device: &r.Device}); err == nil {
+		if own, err := replay.Run(s, replay.Options{Device: &r.Device}); err == nil {
 			out.Recorded = &replayRecorded{own.Final, len(own.Replayed), len(own.OOMs), own.Difference == nil, own.Entries}
 		}
 	}
@@ -151,14 +152,14 @@ func snapshotReplay(c *cli.Context) error {
 	return err
 }
 
-func newReplayOutput(file string, s *snapshot.Snapshot, r *snapshot.Result) replayOutput {
+func newReplayOutput(file string, s *snapshot.Snapshot, r *replay.Result) replayOutput {
 	out := replayOutput{File: file, Device: r.Device, Entries: len(s.Traces[r.Device]), EntriesReplayed: r.Entries,
 		OutOfMemory: []replayOOM{}, Initial: r.Initial, InitialSegments: r.InitialSegments, Final: r.Final,
 		Switches: []replaySwitch{}, PrivatePools: []statPool{},
 		SegmentEvents: replayEvents{Recorded: len(r.Recorded), Replayed: len(r.Replayed)}}
-	if l := r.Limit; l.Kind != snapshot.NoLimit {
+	if l := r.Limit; l.Kind != replay.NoLimit {
 		out.Limit = &replayLimit{Kind: "card", Bytes: l.Bytes, Entry: l.Entry, text: l.String()}
-		if l.Kind == snapshot.CapLimit {
+		if l.Kind == replay.CapLimit {
 			out.Limit.Kind, out.Limit.BelowBytes = "cap", &l.BelowBytes
 		}
 	}

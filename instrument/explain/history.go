@@ -6,6 +6,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
 
 // Category is what a block was for, by inference. Unknown is its zero value:
@@ -86,7 +87,7 @@ func newHistory(s *snapshot.Snapshot, device int) *history {
 
 // replay finds the counters after every entry.
 func (h *history) replay(s *snapshot.Snapshot) {
-	result, err := snapshot.Replay(s, snapshot.Options{Device: &h.device, Observe: func(i int, st alloc.Stats) {
+	result, err := replay.Run(s, replay.Options{Device: &h.device, Observe: func(i int, st alloc.Stats) {
 		h.allocated[i], h.reserved[i] = st.Allocated.Current, st.Reserved.Current
 	}})
 	switch {

@@ -3,7 +3,7 @@ package explain
 import (
 	"fmt"
 
-	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
 
 // Limit is the history replayed with less memory.
@@ -24,7 +24,7 @@ func (a *Analysis) limit() *Limit {
 		return nil
 	}
 	l := &Limit{LimitBytes: a.options.LimitBytes}
-	r, err := snapshot.Replay(a.snapshot, snapshot.Options{Device: &a.h.device, LimitBytes: l.LimitBytes})
+	r, err := replay.Run(a.snapshot, replay.Options{Device: &a.h.device, LimitBytes: l.LimitBytes})
 	switch {
 	case err != nil:
 		l.Error = err.Error()

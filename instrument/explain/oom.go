@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
-	"github.com/tidemark-lab/tidemark/instrument/snapshot"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
 
 // OutOfMemory is a failed allocation.
@@ -70,10 +70,10 @@ func (a *Analysis) outOfMemory() *OutOfMemory {
 	if free := t.DeviceFreeBytes; free >= 0 {
 		o.DeviceFreeBytes = &free
 	}
-	switch l := snapshot.LimitOf(a.snapshot, a.h.device); l.Kind {
-	case snapshot.CardLimit:
+	switch l := replay.LimitOf(a.snapshot, a.h.device); l.Kind {
+	case replay.CardLimit:
 		o.Limit, o.LimitBytes = "device", l.Bytes
-	case snapshot.CapLimit:
+	case replay.CapLimit:
 		o.Limit, o.LimitBytes = "cap", l.Bytes
 	default:
 		o.Limit, o.LimitBytes = "unknown", slices.Max(a.h.reserved[:entry+1])
@@ -100,7 +100,7 @@ func (a *Analysis) attempts(o *OutOfMemory) {
 			panic(err) // the list is ours
 		}
 		t := Attempt{Settings: text}
-		r, err := snapshot.Replay(a.snapshot, snapshot.Options{Device: &a.h.device, Config: &c, LimitBytes: o.LimitBytes})
+		r, err := replay.Run(a.snapshot, replay.Options{Device: &a.h.device, Config: &c, LimitBytes: o.LimitBytes})
 		switch {
 		case err != nil:
 			t.Error = err.Error()

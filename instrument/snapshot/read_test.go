@@ -13,6 +13,15 @@ import (
 
 var byteOffset = regexp.MustCompile(`^byte \d+: `)
 
+func load(t testing.TB, name string) *Snapshot {
+	t.Helper()
+	s, err := ReadFile("testdata/" + name + ".pkl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // gunzipped is the pickle of a recorded file.
 func gunzipped(t testing.TB, name string) []byte {
 	t.Helper()
@@ -180,23 +189,6 @@ func TestReadFileNamesIt(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-}
-
-func FuzzRead(f *testing.F) {
-	f.Add(gunzipped(f, "linear_grad"))
-	f.Add([]byte(entries(with("size", "K\x01"))))
-	f.Add([]byte("\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]q\x00h\x00au."))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := Read(bytes.NewReader(data))
-		if err != nil {
-			if strings.Contains(err.Error(), "\n") {
-				t.Fatal("error of several lines")
-			}
-			return
-		}
-		Replay(s, Options{}) // must not panic
-		Write(io.Discard, s)
-	})
 }
 
 func BenchmarkRead(b *testing.B) {

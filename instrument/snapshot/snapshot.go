@@ -1,6 +1,6 @@
 // Package snapshot reads and writes PyTorch's CUDA memory snapshots, the
-// pickles of torch.cuda.memory._dump_snapshot, and replays their histories
-// through this module's allocator.
+// pickles of torch.cuda.memory._dump_snapshot. Package replay below it runs
+// their histories through this module's allocator.
 package snapshot
 
 import (

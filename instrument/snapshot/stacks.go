@@ -22,6 +22,10 @@ type Note struct {
 	Pool           PoolID
 }
 
+// SharingStacks returns an empty snapshot with the stacks and notes of s, which
+// its entries may name.
+func (s *Snapshot) SharingStacks() *Snapshot { return &Snapshot{stacks: s.stacks, notes: s.notes} }
+
 // Stacks is the number of StackIDs in use: they run from 0, the stack without
 // frames, to Stacks()-1.
 func (s *Snapshot) Stacks() int { return len(s.stacks.ends) + 1 }

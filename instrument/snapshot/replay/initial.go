@@ -1,4 +1,4 @@
-package snapshot
+package replay
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // liveBlock is a block that is in use at some point of a history.
@@ -14,7 +15,7 @@ type liveBlock struct {
 	requested int64
 	bytes     int64 // 0 if not known
 	pending   bool
-	stack     StackID
+	stack     snapshot.StackID
 }
 
 // past is the state of one device's memory while its history is undone.
@@ -31,13 +32,13 @@ type past struct {
 // that a recorder which started late has missed.
 //
 // c is the settings at the history's start.
-func initialSegments(s *Snapshot, device int, c alloc.Config, pools *poolFinder) ([]alloc.Segment, error) {
+func initialSegments(s *snapshot.Snapshot, device int, c alloc.Config, pools *poolFinder) ([]alloc.Segment, error) {
 	return segmentsBefore(s, device, 0, c, pools)
 }
 
 // segmentsBefore is the state of memory before an entry of a device's history.
 // A block's Tag is its StackID where the state at the end tells it.
-func segmentsBefore(s *Snapshot, device, entry int, c alloc.Config, pools *poolFinder) ([]alloc.Segment, error) {
+func segmentsBefore(s *snapshot.Snapshot, device, entry int, c alloc.Config, pools *poolFinder) ([]alloc.Segment, error) {
 	p := &past{blocks: map[uint64]liveBlock{}, whole: map[uint64]alloc.Segment{}}
 	for i := range s.Segments {
 		g := &s.Segments[i]
@@ -65,46 +66,46 @@ func segmentsBefore(s *Snapshot, device, entry int, c alloc.Config, pools *poolF
 	return p.layOut(c, trace[entry:])
 }
 
-func (p *past) undo(e *TraceEntry, pool PoolID) error {
+func (p *past) undo(e *snapshot.TraceEntry, pool snapshot.PoolID) error {
 	b, live := p.blocks[e.Addr]
 	switch e.Action {
-	case Alloc:
+	case snapshot.Alloc:
 		if !live || b.pending {
 			return fmt.Errorf("no block is allocated at %#x after an alloc there", e.Addr)
 		}
 		delete(p.blocks, e.Addr)
-	case FreeRequested:
+	case snapshot.FreeRequested:
 		if !live || !b.pending {
 			return fmt.Errorf("the block at %#x is not pending free after free_requested", e.Addr)
 		}
 		b.pending = false
 		p.blocks[e.Addr] = b
-	case FreeCompleted:
+	case snapshot.FreeCompleted:
 		if live {
 			return fmt.Errorf("the block at %#x is live after free_completed", e.Addr)
 		}
 		p.blocks[e.Addr] = liveBlock{addr: e.Addr, requested: e.Bytes, pending: true}
-	case SegmentAlloc:
+	case snapshot.SegmentAlloc:
 		if g, ok := p.whole[e.Addr]; !ok || g.Bytes != e.Bytes {
 			return fmt.Errorf("there is no segment of %d bytes at %#x after segment_alloc", e.Bytes, e.Addr)
 		}
 		delete(p.whole, e.Addr)
-	case SegmentFree:
+	case snapshot.SegmentFree:
 		if _, ok := p.whole[e.Addr]; ok || e.Bytes == 0 {
 			return fmt.Errorf("there is a segment at %#x after segment_free", e.Addr)
 		}
 		// Segments of the large pool are larger.
 		p.whole[e.Addr] = alloc.Segment{Addr: e.Addr, Bytes: e.Bytes, Stream: e.Stream, Small: e.Bytes == alloc.SegmentBytes(1), PoolID: pool}
-	case SegmentMap:
+	case snapshot.SegmentMap:
 		return p.removePages(e)
-	case SegmentUnmap:
+	case snapshot.SegmentUnmap:
 		return p.addPages(e, pool)
 	}
 	return nil
 }
 
 // removePages takes the range of a segment_map out.
-func (p *past) removePages(e *TraceEntry) error {
+func (p *past) removePages(e *snapshot.TraceEntry) error {
 	end := e.Addr + uint64(e.Bytes)
 	for i, g := range p.pages {
 		gEnd := g.Addr + uint64(g.Bytes)
@@ -126,7 +127,7 @@ func (p *past) removePages(e *TraceEntry) error {
 }
 
 // addPages puts the range of a segment_unmap in, joined to what it touches.
-func (p *past) addPages(e *TraceEntry, pool PoolID) error {
+func (p *past) addPages(e *snapshot.TraceEntry, pool snapshot.PoolID) error {
 	if e.Bytes == 0 {
 		return fmt.Errorf("segment_unmap of 0 bytes at %#x", e.Addr)
 	}
@@ -153,7 +154,7 @@ func (p *past) addPages(e *TraceEntry, pool PoolID) error {
 }
 
 // layOut turns what is left into segments tiled by blocks.
-func (p *past) layOut(c alloc.Config, trace []TraceEntry) ([]alloc.Segment, error) {
+func (p *past) layOut(c alloc.Config, trace []snapshot.TraceEntry) ([]alloc.Segment, error) {
 	segments := p.pages
 	for _, g := range p.whole {
 		segments = append(segments, g)
@@ -227,19 +228,19 @@ func blockSize(c alloc.Config, g *alloc.Segment, b *liveBlock, room int64, first
 
 // firstInside finds, for each of blocks, the address of the first allocation
 // between it and the next while it is live.
-func firstInside(blocks []liveBlock, trace []TraceEntry) []uint64 {
+func firstInside(blocks []liveBlock, trace []snapshot.TraceEntry) []uint64 {
 	first := make([]uint64, len(blocks))
 	done := make([]bool, len(blocks))
 	for i := range trace {
 		e := &trace[i]
-		if e.Action != Alloc && e.Action != FreeCompleted {
+		if e.Action != snapshot.Alloc && e.Action != snapshot.FreeCompleted {
 			continue
 		}
 		j, at := slices.BinarySearchFunc(blocks, e.Addr, func(b liveBlock, a uint64) int { return cmp.Compare(b.addr, a) })
 		switch {
-		case e.Action == FreeCompleted && at:
+		case e.Action == snapshot.FreeCompleted && at:
 			done[j] = true
-		case e.Action == Alloc && !at && j > 0 && !done[j-1]:
+		case e.Action == snapshot.Alloc && !at && j > 0 && !done[j-1]:
 			first[j-1], done[j-1] = e.Addr, true
 		}
 	}

@@ -1,9 +1,11 @@
-package snapshot
+package replay
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // LimitKind says what bounds reserved memory.
@@ -48,7 +50,7 @@ func (l Limit) String() string {
 
 // LimitOf finds the limit that a device's history ran into: the tightest that
 // its out-of-memory entries show.
-func LimitOf(s *Snapshot, device int) Limit {
+func LimitOf(s *snapshot.Snapshot, device int) Limit {
 	if device < 0 || device >= len(s.Traces) {
 		return Limit{}
 	}
@@ -61,7 +63,7 @@ func LimitOf(s *Snapshot, device int) Limit {
 		e := &trace[i]
 		reserved += reservedChange(e)
 		peak = max(peak, reserved)
-		if e.Action != OOM || e.DeviceFreeBytes < 0 {
+		if e.Action != snapshot.OOM || e.DeviceFreeBytes < 0 {
 			continue
 		}
 		take := config.SegmentBytes(e.Bytes)
@@ -84,7 +86,7 @@ func LimitOf(s *Snapshot, device int) Limit {
 }
 
 // reservedBefore is what was reserved before a device's history.
-func reservedBefore(s *Snapshot, device int) int64 {
+func reservedBefore(s *snapshot.Snapshot, device int) int64 {
 	var bytes int64
 	for i := range s.Segments {
 		if s.Segments[i].Device == device {
@@ -98,11 +100,11 @@ func reservedBefore(s *Snapshot, device int) int64 {
 }
 
 // reservedChange is by how much an entry changes reserved memory.
-func reservedChange(e *TraceEntry) int64 {
+func reservedChange(e *snapshot.TraceEntry) int64 {
 	switch e.Action {
-	case SegmentAlloc, SegmentMap:
+	case snapshot.SegmentAlloc, snapshot.SegmentMap:
 		return e.Bytes
-	case SegmentFree, SegmentUnmap:
+	case snapshot.SegmentFree, snapshot.SegmentUnmap:
 		return -e.Bytes
 	}
 	return 0
@@ -118,14 +120,14 @@ type Switch struct {
 // switches finds where a history goes from segments of one kind to the other,
 // and whether it starts with expandable ones, which without any is what the
 // settings say.
-func switches(trace []TraceEntry, expandable bool) (first bool, list []Switch) {
+func switches(trace []snapshot.TraceEntry, expandable bool) (first bool, list []Switch) {
 	known := false
 	for i := range trace {
 		a := trace[i].Action
-		if a != SegmentAlloc && a != SegmentMap {
+		if a != snapshot.SegmentAlloc && a != snapshot.SegmentMap {
 			continue
 		}
-		switch on := a == SegmentMap; {
+		switch on := a == snapshot.SegmentMap; {
 		case !known:
 			expandable, first, known = on, on, true
 		case on != expandable:
@@ -141,25 +143,25 @@ func switches(trace []TraceEntry, expandable bool) (first bool, list []Switch) {
 
 // poolFinder tells which pool an entry is about.
 type poolFinder struct {
-	s     *Snapshot
+	s     *snapshot.Snapshot
 	spans []poolSpan // by address
 }
 
 // poolSpan is a segment of a private pool and the entry that made it.
 type poolSpan struct {
 	span
-	id    PoolID
+	id    snapshot.PoolID
 	entry int
 }
 
 // newPoolFinder finds the addresses of private pools in the segments at the
 // end. Segments of a private pool that were given back before are known by
 // their entries' pool_id only, which older versions of PyTorch do not write.
-func newPoolFinder(s *Snapshot, device int) *poolFinder {
+func newPoolFinder(s *snapshot.Snapshot, device int) *poolFinder {
 	f := &poolFinder{s: s}
 	for i := range s.Segments {
 		g := &s.Segments[i]
-		if g.Device == device && g.PoolID != (PoolID{}) {
+		if g.Device == device && g.PoolID != (snapshot.PoolID{}) {
 			f.spans = append(f.spans, poolSpan{span{g.Addr, g.Addr + uint64(g.Bytes)}, g.PoolID, -1})
 		}
 	}
@@ -168,7 +170,7 @@ func newPoolFinder(s *Snapshot, device int) *poolFinder {
 		return f
 	}
 	for i, e := range s.Traces[device] {
-		if e.Action == SegmentAlloc {
+		if e.Action == snapshot.SegmentAlloc {
 			if p := f.find(e.Addr); p != nil {
 				p.entry = i
 			}
@@ -193,14 +195,14 @@ func (f *poolFinder) find(addr uint64) *poolSpan {
 }
 
 // of is the pool of an entry.
-func (f *poolFinder) of(index int, e *TraceEntry) PoolID {
+func (f *poolFinder) of(index int, e *snapshot.TraceEntry) snapshot.PoolID {
 	if e.Note != 0 {
-		if id := f.s.Note(e.Note).Pool; id != (PoolID{}) {
+		if id := f.s.Note(e.Note).Pool; id != (snapshot.PoolID{}) {
 			return id
 		}
 	}
 	if p := f.find(e.Addr); p != nil && index >= p.entry {
 		return p.id
 	}
-	return PoolID{}
+	return snapshot.PoolID{}
 }

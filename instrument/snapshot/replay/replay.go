@@ -1,4 +1,6 @@
-package snapshot
+// Package replay runs the history of a PyTorch memory snapshot through our own
+// allocator, under the recorded settings or others, and cuts windows out of it.
+package replay
 
 import (
 	"errors"
@@ -6,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // Options are the settings of a replay. The zero value replays the first
@@ -68,7 +71,7 @@ type OutOfMemory struct {
 // SegmentEvent is memory that the allocator took or gave back.
 type SegmentEvent struct {
 	Index  int // of the trace entry; for a replayed event, of the entry that caused it
-	Action Action
+	Action snapshot.Action
 	Addr   uint64
 	Bytes  int64
 	Stream int
@@ -105,7 +108,7 @@ func (d *Difference) String() string {
 //
 // The error says which entry does not make sense, such as the free of a block
 // that is not live. Running out of memory is a result, not an error.
-func Replay(s *Snapshot, o Options) (*Result, error) {
+func Run(s *snapshot.Snapshot, o Options) (*Result, error) {
 	r, err := newReplayer(s, &o)
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
@@ -131,7 +134,7 @@ func Replay(s *Snapshot, o Options) (*Result, error) {
 }
 
 // newReplayer puts memory in the state before the history.
-func newReplayer(s *Snapshot, o *Options) (*replayer, error) {
+func newReplayer(s *snapshot.Snapshot, o *Options) (*replayer, error) {
 	device, err := PickDevice(s, o.Device)
 	if err != nil {
 		return nil, err
@@ -193,7 +196,7 @@ func (r *Result) limit(o *Options) {
 
 // PickDevice is the index of the history to look at: want, or without it that
 // of the first device whose history is about memory, or else that is not empty.
-func PickDevice(s *Snapshot, want *int) (int, error) {
+func PickDevice(s *snapshot.Snapshot, want *int) (int, error) {
 	if want != nil {
 		if *want < 0 || *want >= len(s.Traces) {
 			return 0, fmt.Errorf("there is no device %d; the file has %d", *want, len(s.Traces))
@@ -202,7 +205,7 @@ func PickDevice(s *Snapshot, want *int) (int, error) {
 	}
 	any := -1
 	for i, t := range s.Traces {
-		if slices.ContainsFunc(t, func(e TraceEntry) bool { return e.Action.OnMemory() }) {
+		if slices.ContainsFunc(t, func(e snapshot.TraceEntry) bool { return e.Action.OnMemory() }) {
 			return i, nil
 		}
 		if len(t) > 0 && any < 0 {
@@ -230,28 +233,28 @@ type replayer struct {
 
 // note keeps the segment events of the replay.
 func (r *replayer) note(e *alloc.Event) {
-	if a := actionOf[e.Action]; a.OnSegment() {
+	if a := snapshot.EntryOf(e).Action; a.OnSegment() {
 		r.result.Replayed = append(r.result.Replayed, SegmentEvent{r.index, a, e.Addr, e.Size, e.Stream})
 	}
 }
 
 // step replays one entry. Segment entries are consequences of the allocation
 // after them, or of emptying the cache.
-func (r *replayer) step(trace []TraceEntry, i int) error {
+func (r *replayer) step(trace []snapshot.TraceEntry, i int) error {
 	e := &trace[i]
 	r.index = i
 	if e.Action.OnSegment() {
-		if e.Action == SegmentFree {
-			if id := r.pools.of(i, e); id != (PoolID{}) {
+		if e.Action == snapshot.SegmentFree {
+			if id := r.pools.of(i, e); id != (snapshot.PoolID{}) {
 				r.alloc.ReleasePool(id)
 			}
 		}
-		if (e.Action == SegmentFree || e.Action == SegmentUnmap) && i == r.window && r.cacheEmptied(trace, i) {
+		if (e.Action == snapshot.SegmentFree || e.Action == snapshot.SegmentUnmap) && i == r.window && r.cacheEmptied(trace, i) {
 			r.memory.expect(nil)
 			if err := r.alloc.EmptyCache(); err != nil {
 				return err
 			}
-			for r.window < len(trace) && (trace[r.window].Action == SegmentFree || trace[r.window].Action == SegmentUnmap) {
+			for r.window < len(trace) && (trace[r.window].Action == snapshot.SegmentFree || trace[r.window].Action == snapshot.SegmentUnmap) {
 				r.window++
 			}
 		}
@@ -269,7 +272,7 @@ func (r *replayer) step(trace []TraceEntry, i int) error {
 	r.window = i + 1
 	b := r.live[e.Addr]
 	switch e.Action {
-	case Alloc:
+	case snapshot.Alloc:
 		if _, ok := r.live[e.Addr]; ok {
 			return fmt.Errorf("alloc at %#x, where a block is still live", e.Addr)
 		}
@@ -278,18 +281,18 @@ func (r *replayer) step(trace []TraceEntry, i int) error {
 			r.live[e.Addr] = b
 		}
 		return err
-	case OOM:
+	case snapshot.OOM:
 		b, err := r.malloc(e, true)
 		if err == nil {
 			r.alloc.Free(b) // there is room now; the program went on without it
 		}
 		return err
-	case FreeRequested:
+	case snapshot.FreeRequested:
 		if b == nil || b.State() != alloc.ActiveAllocated {
 			return fmt.Errorf("%v of %#x, where no block is allocated", e.Action, e.Addr)
 		}
 		r.alloc.RequestFree(b)
-	case FreeCompleted:
+	case snapshot.FreeCompleted:
 		if b == nil || b.State() != alloc.ActivePendingFree {
 			return fmt.Errorf("%v of %#x, where no block is pending free", e.Action, e.Addr)
 		}
@@ -300,7 +303,7 @@ func (r *replayer) step(trace []TraceEntry, i int) error {
 }
 
 // malloc allocates as e says. Running out of memory is noted.
-func (r *replayer) malloc(e *TraceEntry, recorded bool) (*alloc.Block, error) {
+func (r *replayer) malloc(e *snapshot.TraceEntry, recorded bool) (*alloc.Block, error) {
 	if e.Bytes == 0 {
 		return nil, fmt.Errorf("%v of 0 bytes", e.Action)
 	}
@@ -324,25 +327,25 @@ func (r *replayer) malloc(e *TraceEntry, recorded bool) (*alloc.Block, error) {
 // allocation that did not fit. The file does not say. An allocation gives
 // memory back only if nothing cached serves it, and then takes a segment or
 // fails.
-func (r *replayer) cacheEmptied(trace []TraceEntry, i int) bool {
+func (r *replayer) cacheEmptied(trace []snapshot.TraceEntry, i int) bool {
 	j := i
-	for j < len(trace) && (trace[j].Action == SegmentFree || trace[j].Action == SegmentUnmap) {
+	for j < len(trace) && (trace[j].Action == snapshot.SegmentFree || trace[j].Action == snapshot.SegmentUnmap) {
 		j++
 	}
-	if j == len(trace) || trace[j].Action != SegmentAlloc && trace[j].Action != SegmentMap && trace[j].Action != OOM {
+	if j == len(trace) || trace[j].Action != snapshot.SegmentAlloc && trace[j].Action != snapshot.SegmentMap && trace[j].Action != snapshot.OOM {
 		return true
 	}
 	for j < len(trace) && trace[j].Action.OnSegment() {
 		j++
 	}
-	if j == len(trace) || trace[j].Action != Alloc && trace[j].Action != OOM {
+	if j == len(trace) || trace[j].Action != snapshot.Alloc && trace[j].Action != snapshot.OOM {
 		return false
 	}
 	return r.alloc.Cached(r.pools.of(j, &trace[j]), trace[j].Bytes, trace[j].Stream)
 }
 
 // compare fills in the file's segment events and the first difference.
-func (r *replayer) compare(trace []TraceEntry) {
+func (r *replayer) compare(trace []snapshot.TraceEntry) {
 	res := r.result
 	for i := range trace {
 		if e := &trace[i]; e.Action.OnSegment() {
@@ -371,8 +374,8 @@ func joinMaps(events []SegmentEvent) []SegmentEvent {
 	var list []SegmentEvent
 	last := 0 // the entry of the last event
 	for i, e := range events {
-		if i > 0 && e.Action == SegmentMap {
-			if p := &list[len(list)-1]; p.Action == SegmentMap && p.Addr+uint64(p.Bytes) == e.Addr && e.Index-last <= 1 {
+		if i > 0 && e.Action == snapshot.SegmentMap {
+			if p := &list[len(list)-1]; p.Action == snapshot.SegmentMap && p.Addr+uint64(p.Bytes) == e.Addr && e.Index-last <= 1 {
 				p.Bytes += e.Bytes
 				last = e.Index
 				continue

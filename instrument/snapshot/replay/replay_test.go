@@ -1,4 +1,4 @@
-package snapshot
+package replay
 
 import (
 	"cmp"
@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
-func load(t testing.TB, name string) *Snapshot {
+func recorded(t testing.TB, name string) *snapshot.Snapshot {
 	t.Helper()
-	s, err := ReadFile(filepath.Join("testdata", name+".pkl.gz"))
+	s, err := snapshot.ReadFile(filepath.Join("..", "testdata", name+".pkl.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func figuresOf(s alloc.Stats) figures {
 
 // recordedFigures are PyTorch's own, one for each training step.
 func recordedFigures(t *testing.T, name string) []figures {
-	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	text, err := os.ReadFile(filepath.Join("..", "testdata", name+".json"))
 	if os.IsNotExist(err) {
 		return nil
 	}
@@ -59,16 +60,16 @@ func recordedFigures(t *testing.T, name string) []figures {
 
 // sameBlocks compares the replay's memory at the end with the file's, block by
 // block. A block's place counts from its segment.
-func sameBlocks(t *testing.T, s *Snapshot, r *Result, byAddr bool) {
+func sameBlocks(t *testing.T, s *snapshot.Snapshot, r *Result, byAddr bool) {
 	t.Helper()
-	var want, got []Segment
+	var want, got []snapshot.Segment
 	for _, g := range s.Segments {
 		if g.Device == r.Device {
 			want = append(want, g)
 		}
 	}
-	got = SegmentsOf(r.Device, r.Segments, nil)
-	order := func(a, b Segment) int {
+	got = snapshot.SegmentsOf(r.Device, r.Segments, nil)
+	order := func(a, b snapshot.Segment) int {
 		return cmp.Or(cmp.Compare(a.Addr, b.Addr), cmp.Compare(a.Bytes, b.Bytes))
 	}
 	slices.SortFunc(want, order)
@@ -113,10 +114,10 @@ func TestReplayRecorded(t *testing.T) {
 		{name: "oom_default", events: 141, oom: true}, // the file alone tells, too
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := load(t, c.name)
+			s := recorded(t, c.name)
 			steps := recordedFigures(t, c.name)
 			reached := 0
-			r, err := Replay(s, Options{LimitBytes: c.limit, Observe: func(_ int, s alloc.Stats) {
+			r, err := Run(s, Options{LimitBytes: c.limit, Observe: func(_ int, s alloc.Stats) {
 				if reached < len(steps) && figuresOf(s) == steps[reached] {
 					reached++
 				}
@@ -153,7 +154,7 @@ func TestReplayRecorded(t *testing.T) {
 
 // Blocks that were live before the history are put in place.
 func TestReplayInitialState(t *testing.T) {
-	r, err := Replay(load(t, "qwen_b2"), Options{})
+	r, err := Run(recorded(t, "qwen_b2"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,19 +165,19 @@ func TestReplayInitialState(t *testing.T) {
 
 // Other settings give other results.
 func TestReplayWhatIf(t *testing.T) {
-	s := load(t, "varlen_default")
-	plain, err := Replay(s, Options{})
+	s := recorded(t, "varlen_default")
+	plain, err := Run(s, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Replay(s, Options{Config: &alloc.Config{ExpandableSegments: true}})
+	r, err := Run(s, Options{Config: &alloc.Config{ExpandableSegments: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Difference == nil || r.Final.Allocated != plain.Final.Allocated || r.Final.Reserved.Peak >= plain.Final.Reserved.Peak {
 		t.Errorf("expandable segments: %+v, without: %+v", r.Final, plain.Final)
 	}
-	r, err = Replay(s, Options{LimitBytes: 300 << 20})
+	r, err = Run(s, Options{LimitBytes: 300 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestReplayWhatIf(t *testing.T) {
 		t.Errorf("limit: stopped %v after %d entries, %+v", r.Stopped, r.Entries, r.Final)
 	}
 	// With room enough the recorded failure goes away.
-	r, err = Replay(load(t, "oom_default"), Options{LimitBytes: 8 << 30})
+	r, err = Run(recorded(t, "oom_default"), Options{LimitBytes: 8 << 30})
 	if err != nil || len(r.OOMs) != 0 || r.Difference == nil || r.Final.NumAllocRetries != 0 {
 		t.Errorf("8 GiB: %v, %+v", err, r)
 	}
@@ -193,19 +194,19 @@ func TestReplayWhatIf(t *testing.T) {
 const mib = 1 << 20
 
 // freed is alloc and free of n bytes at addr.
-func freed(addr uint64, n int64) []TraceEntry {
-	return []TraceEntry{{Action: Alloc, Addr: addr, Bytes: n}, {Action: FreeRequested, Addr: addr, Bytes: n}, {Action: FreeCompleted, Addr: addr, Bytes: n}}
+func freed(addr uint64, n int64) []snapshot.TraceEntry {
+	return []snapshot.TraceEntry{{Action: snapshot.Alloc, Addr: addr, Bytes: n}, {Action: snapshot.FreeRequested, Addr: addr, Bytes: n}, {Action: snapshot.FreeCompleted, Addr: addr, Bytes: n}}
 }
 
 // A cache emptied by the program is told from a failed allocation.
 func TestReplayEmptyCache(t *testing.T) {
 	const at = 1 << 40
-	trace := []TraceEntry{{Action: SegmentAlloc, Addr: at, Bytes: 12 * mib}}
+	trace := []snapshot.TraceEntry{{Action: snapshot.SegmentAlloc, Addr: at, Bytes: 12 * mib}}
 	trace = append(trace, freed(at, 12*mib)...)
-	trace = append(trace, TraceEntry{Action: SegmentFree, Addr: at, Bytes: 12 * mib}, TraceEntry{Action: SegmentAlloc, Addr: at, Bytes: 12 * mib})
+	trace = append(trace, snapshot.TraceEntry{Action: snapshot.SegmentFree, Addr: at, Bytes: 12 * mib}, snapshot.TraceEntry{Action: snapshot.SegmentAlloc, Addr: at, Bytes: 12 * mib})
 	trace = append(trace, freed(at, 12*mib)...)
-	trace = append(trace, TraceEntry{Action: SegmentFree, Addr: at, Bytes: 12 * mib})
-	r, err := Replay(&Snapshot{Traces: [][]TraceEntry{trace}}, Options{})
+	trace = append(trace, snapshot.TraceEntry{Action: snapshot.SegmentFree, Addr: at, Bytes: 12 * mib})
+	r, err := Run(&snapshot.Snapshot{Traces: [][]snapshot.TraceEntry{trace}}, Options{})
 	if err != nil || r.Difference != nil || r.Final.NumAllocRetries != 0 || r.Final.Reserved.Current != 0 {
 		t.Errorf("%v, %+v", err, r)
 	}
@@ -213,28 +214,28 @@ func TestReplayEmptyCache(t *testing.T) {
 
 func TestReplayRefuses(t *testing.T) {
 	const at = 1 << 40
-	segment := Segment{Addr: at, Bytes: 2 * mib, Pool: "small", Blocks: []Block{{Addr: at, Bytes: 2 * mib, State: alloc.Inactive}}}
+	segment := snapshot.Segment{Addr: at, Bytes: 2 * mib, Pool: "small", Blocks: []snapshot.Block{{Addr: at, Bytes: 2 * mib, State: alloc.Inactive}}}
 	wrong := -3
 	for name, c := range map[string]struct {
-		trace []TraceEntry
+		trace []snapshot.TraceEntry
 		o     Options
 		want  string
 	}{
 		"nothing recorded":    {want: "no history"},
 		"device":              {trace: freed(at, 5), o: Options{Device: &wrong}, want: "no device -3"},
 		"limit":               {trace: freed(at, 5), o: Options{LimitBytes: -1}, want: "negative"},
-		"free of unknown":     {trace: []TraceEntry{{Action: FreeRequested, Addr: 99}}, want: "[0]: entry 0"},
-		"completed unasked":   {trace: []TraceEntry{{Action: FreeCompleted, Addr: at + 4*mib, Bytes: 5}}, want: "lies in no segment"},
+		"free of unknown":     {trace: []snapshot.TraceEntry{{Action: snapshot.FreeRequested, Addr: 99}}, want: "[0]: entry 0"},
+		"completed unasked":   {trace: []snapshot.TraceEntry{{Action: snapshot.FreeCompleted, Addr: at + 4*mib, Bytes: 5}}, want: "lies in no segment"},
 		"alloc then nothing":  {trace: freed(at, 5)[:1], want: "no block is allocated"},
-		"alloc of live":       {trace: append([]TraceEntry{{Action: Alloc, Addr: at, Bytes: 5}}, freed(at, 5)...), want: "alloc"},
+		"alloc of live":       {trace: append([]snapshot.TraceEntry{{Action: snapshot.Alloc, Addr: at, Bytes: 5}}, freed(at, 5)...), want: "alloc"},
 		"empty alloc":         {trace: freed(at, 0), want: "0 bytes"},
-		"segment vanished":    {trace: []TraceEntry{{Action: SegmentAlloc, Addr: 77, Bytes: 2 * mib}}, want: "no segment of 2097152 bytes"},
-		"unmap of mapped":     {trace: []TraceEntry{{Action: SegmentUnmap, Addr: at, Bytes: 0}}, want: "0 bytes"},
-		"map vanished":        {trace: []TraceEntry{{Action: SegmentMap, Addr: at, Bytes: 2 * mib}}, want: "not mapped"},
-		"blocks that overlap": {trace: []TraceEntry{{Action: FreeCompleted, Addr: at, Bytes: 600}, {Action: FreeCompleted, Addr: at + 512, Bytes: 5}}, want: "room"},
+		"segment vanished":    {trace: []snapshot.TraceEntry{{Action: snapshot.SegmentAlloc, Addr: 77, Bytes: 2 * mib}}, want: "no segment of 2097152 bytes"},
+		"unmap of mapped":     {trace: []snapshot.TraceEntry{{Action: snapshot.SegmentUnmap, Addr: at, Bytes: 0}}, want: "0 bytes"},
+		"map vanished":        {trace: []snapshot.TraceEntry{{Action: snapshot.SegmentMap, Addr: at, Bytes: 2 * mib}}, want: "not mapped"},
+		"blocks that overlap": {trace: []snapshot.TraceEntry{{Action: snapshot.FreeCompleted, Addr: at, Bytes: 600}, {Action: snapshot.FreeCompleted, Addr: at + 512, Bytes: 5}}, want: "room"},
 	} {
-		s := &Snapshot{Segments: []Segment{segment}, Traces: [][]TraceEntry{c.trace}}
-		_, err := Replay(s, c.o)
+		s := &snapshot.Snapshot{Segments: []snapshot.Segment{segment}, Traces: [][]snapshot.TraceEntry{c.trace}}
+		_, err := Run(s, c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want one with %q", name, err, c.want)
 		}
@@ -242,9 +243,9 @@ func TestReplayRefuses(t *testing.T) {
 }
 
 func BenchmarkReplay(b *testing.B) {
-	s := load(b, "qwen_b2")
+	s := recorded(b, "qwen_b2")
 	for b.Loop() {
-		if _, err := Replay(s, Options{}); err != nil {
+		if _, err := Run(s, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package snapshot
+package replay
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // Window returns a snapshot of the part of the histories from a time to
@@ -18,13 +19,14 @@ import (
 //
 // The size of a block that is freed after the window, which the file does not
 // hold, follows from the settings. Snapshots share stacks with s.
-func Window(s *Snapshot, from, to float64) (*Snapshot, error) {
-	w := &Snapshot{Settings: s.Settings, stacks: s.stacks, notes: s.notes}
+func Window(s *snapshot.Snapshot, from, to float64) (*snapshot.Snapshot, error) {
+	w := s.SharingStacks()
+	w.Settings = s.Settings
 	devices := len(s.Traces)
 	for i := range s.Segments {
 		devices = max(devices, s.Segments[i].Device+1)
 	}
-	w.Traces = make([][]TraceEntry, devices)
+	w.Traces = make([][]snapshot.TraceEntry, devices)
 	began, timed := beginning(s)
 	all := from <= 0 && math.IsInf(to, 1)
 	if !all && !timed {
@@ -39,7 +41,7 @@ func Window(s *Snapshot, from, to float64) (*Snapshot, error) {
 	}
 	for device, t := range s.Traces {
 		first, end := within(t, least, most)
-		if err := w.addPart(s, device, first, end); err != nil {
+		if err := addPart(w, s, device, first, end); err != nil {
 			return nil, fmt.Errorf("device_traces[%d]: %w", device, err)
 		}
 	}
@@ -57,7 +59,7 @@ func Window(s *Snapshot, from, to float64) (*Snapshot, error) {
 }
 
 // beginning is the time of the first entry that has one.
-func beginning(s *Snapshot) (began int64, ok bool) {
+func beginning(s *snapshot.Snapshot) (began int64, ok bool) {
 	began = math.MaxInt64
 	for _, t := range s.Traces {
 		for i := range t {
@@ -72,7 +74,7 @@ func beginning(s *Snapshot) (began int64, ok bool) {
 
 // within is the run of entries from the first at least or later up to the
 // first at most or later.
-func within(t []TraceEntry, least, most int64) (first, end int) {
+func within(t []snapshot.TraceEntry, least, most int64) (first, end int) {
 	for first < len(t) && t[first].TimeMicros < least {
 		first++
 	}
@@ -82,12 +84,12 @@ func within(t []TraceEntry, least, most int64) (first, end int) {
 	return first, end
 }
 
-// addPart adds a device's entries from first to end, and the segments at end.
-func (w *Snapshot) addPart(s *Snapshot, device, first, end int) error {
+// addPart adds a device's entries of s from first to end to w, and the segments at end.
+func addPart(w, s *snapshot.Snapshot, device, first, end int) error {
 	t := s.Traces[device]
 	w.Traces[device] = t[first:end:end]
-	if slices.ContainsFunc(w.Traces[device], func(e TraceEntry) bool { return e.Action == Other }) {
-		w.Traces[device] = slices.DeleteFunc(slices.Clone(w.Traces[device]), func(e TraceEntry) bool { return e.Action == Other })
+	if slices.ContainsFunc(w.Traces[device], func(e snapshot.TraceEntry) bool { return e.Action == snapshot.Other }) {
+		w.Traces[device] = slices.DeleteFunc(slices.Clone(w.Traces[device]), func(e snapshot.TraceEntry) bool { return e.Action == snapshot.Other })
 	}
 	if end == len(t) {
 		for i := range s.Segments {
@@ -105,12 +107,12 @@ func (w *Snapshot) addPart(s *Snapshot, device, first, end int) error {
 		return err
 	}
 	// The latest entry at an address says where what lies there comes from.
-	blocks, whole := map[uint64]StackID{}, map[uint64]StackID{}
+	blocks, whole := map[uint64]snapshot.StackID{}, map[uint64]snapshot.StackID{}
 	for i := range t[:end] {
 		switch e := &t[i]; e.Action {
-		case Alloc:
+		case snapshot.Alloc:
 			blocks[e.Addr] = e.Stack
-		case SegmentAlloc, SegmentMap:
+		case snapshot.SegmentAlloc, snapshot.SegmentMap:
 			whole[e.Addr] = e.Stack
 		}
 	}
@@ -122,7 +124,7 @@ func (w *Snapshot) addPart(s *Snapshot, device, first, end int) error {
 			}
 		}
 	}
-	list := SegmentsOf(device, segments, func(t alloc.Tag) StackID { return StackID(t) })
+	list := snapshot.SegmentsOf(device, segments, func(t alloc.Tag) snapshot.StackID { return snapshot.StackID(t) })
 	for i := range list {
 		list[i].Stack = whole[list[i].Addr]
 	}

@@ -1,4 +1,4 @@
-package snapshot
+package replay
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // recordedMemory is a Backing that answers as the file recorded: it hands out
@@ -13,18 +14,18 @@ import (
 // others, above all of the file's, where they do not.
 type recordedMemory struct {
 	alloc.Addresses
-	left    int64        // what the card has left; negative for no bound
-	window  []TraceEntry // segment entries before the current allocation
-	strict  bool         // reservations fail where they failed in the file
-	failing bool         // the current allocation ran out of memory in the file
-	used    []span       // segments at the file's addresses, by address
+	left    int64                 // what the card has left; negative for no bound
+	window  []snapshot.TraceEntry // segment entries before the current allocation
+	strict  bool                  // reservations fail where they failed in the file
+	failing bool                  // the current allocation ran out of memory in the file
+	used    []span                // segments at the file's addresses, by address
 }
 
 type span struct{ addr, end uint64 }
 
 var _ alloc.Mapper = (*recordedMemory)(nil)
 
-func newRecordedMemory(s *Snapshot, initial []alloc.Segment) *recordedMemory {
+func newRecordedMemory(s *snapshot.Snapshot, initial []alloc.Segment) *recordedMemory {
 	m := &recordedMemory{left: -1}
 	var top uint64
 	for _, t := range s.Traces {
@@ -48,10 +49,10 @@ func newRecordedMemory(s *Snapshot, initial []alloc.Segment) *recordedMemory {
 }
 
 // expect sets the segment entries that the next allocation should cause.
-func (m *recordedMemory) expect(window []TraceEntry) { m.window = window }
+func (m *recordedMemory) expect(window []snapshot.TraceEntry) { m.window = window }
 
 // next takes the entry expected next if it has the action and size.
-func (m *recordedMemory) next(action Action, bytes int64) *TraceEntry {
+func (m *recordedMemory) next(action snapshot.Action, bytes int64) *snapshot.TraceEntry {
 	if len(m.window) == 0 || m.window[0].Action != action || m.window[0].Bytes != bytes {
 		return nil
 	}
@@ -69,7 +70,7 @@ func (m *recordedMemory) failed() bool {
 	if len(m.window) == 0 {
 		return m.failing
 	}
-	return m.window[0].Action == SegmentFree || m.window[0].Action == SegmentUnmap
+	return m.window[0].Action == snapshot.SegmentFree || m.window[0].Action == snapshot.SegmentUnmap
 }
 
 // take counts bytes against the card's.
@@ -102,7 +103,7 @@ func (m *recordedMemory) Reserve(bytes int64) (uint64, error) {
 }
 
 func (m *recordedMemory) reserve(bytes int64) (uint64, error) {
-	if e := m.next(SegmentAlloc, bytes); e != nil {
+	if e := m.next(snapshot.SegmentAlloc, bytes); e != nil {
 		s := span{e.Addr, e.Addr + uint64(bytes)}
 		i := m.find(s.addr)
 		if (i == 0 || m.used[i-1].end <= s.addr) && (i == len(m.used) || s.end <= m.used[i].addr) {
@@ -122,7 +123,7 @@ func (m *recordedMemory) find(addr uint64) int {
 }
 
 func (m *recordedMemory) Release(addr uint64, bytes int64) error {
-	m.next(SegmentFree, bytes)
+	m.next(snapshot.SegmentFree, bytes)
 	m.give(bytes)
 	if i := m.find(addr); i < len(m.used) && m.used[i].addr == addr {
 		m.used = slices.Delete(m.used, i, i+1)
@@ -131,7 +132,7 @@ func (m *recordedMemory) Release(addr uint64, bytes int64) error {
 }
 
 func (m *recordedMemory) Map(_ uint64, bytes int64) error {
-	if m.next(SegmentMap, bytes) == nil && m.failed() {
+	if m.next(snapshot.SegmentMap, bytes) == nil && m.failed() {
 		return fmt.Errorf("%w when the file was recorded", alloc.ErrOutOfMemory)
 	}
 	return m.take(bytes)
@@ -139,6 +140,6 @@ func (m *recordedMemory) Map(_ uint64, bytes int64) error {
 
 func (m *recordedMemory) Unmap(_ uint64, bytes int64) error {
 	m.give(bytes)
-	m.next(SegmentUnmap, bytes)
+	m.next(snapshot.SegmentUnmap, bytes)
 	return nil
 }

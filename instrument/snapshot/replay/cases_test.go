@@ -1,10 +1,11 @@
-package snapshot
+package replay
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
 // TestReplayOfOddForms replays small files of forms that exist: unwinder frames
@@ -30,11 +31,11 @@ func TestReplayOfOddForms(t *testing.T) {
 		{"oom-small", 0, 3, 41943040, 41943040, 1, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := ReadFile("testdata/cases/" + c.name + ".pickle.gz")
+			s, err := snapshot.ReadFile("../testdata/cases/" + c.name + ".pickle.gz")
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := Replay(s, Options{})
+			r, err := Run(s, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +48,7 @@ func TestReplayOfOddForms(t *testing.T) {
 			if a, m := r.Final.Allocated.Peak, r.Final.Reserved.Peak; a != c.allocated || m != c.reserved {
 				t.Errorf("peaks %d allocated, %d reserved; want %d, %d", a, m, c.allocated, c.reserved)
 			}
-			if sum := Summarize(s); len(sum) == 0 || len(sum[len(sum)-1].PrivatePools) != c.pools {
+			if sum := snapshot.Summarize(s); len(sum) == 0 || len(sum[len(sum)-1].PrivatePools) != c.pools {
 				t.Errorf("private pools: %+v, want %d", sum, c.pools)
 			}
 		})
@@ -58,7 +59,7 @@ func TestReplayOfOddForms(t *testing.T) {
 // under other settings: the card's memory is hard, and none reserves more.
 func TestLimitStaysUnderOtherSettings(t *testing.T) {
 	for name, card := range map[string]int64{"oom": 943718400, "oom-small": 52428800} {
-		s, err := ReadFile("testdata/cases/" + name + ".pickle.gz")
+		s, err := snapshot.ReadFile("../testdata/cases/" + name + ".pickle.gz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,7 @@ func TestLimitStaysUnderOtherSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := Replay(s, Options{Config: &config})
+			r, err := Run(s, Options{Config: &config})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,12 +83,12 @@ func TestLimitStaysUnderOtherSettings(t *testing.T) {
 // TestBombsAreRefused reads small files that would take gigabytes.
 func TestBombsAreRefused(t *testing.T) {
 	for _, name := range []string{"annot", "blocks", "list", "memo", "seg", "trace"} {
-		_, err := ReadFile("testdata/cases/bomb_" + name + ".gz")
+		_, err := snapshot.ReadFile("../testdata/cases/bomb_" + name + ".gz")
 		if err == nil || !strings.Contains(err.Error(), "which a memory snapshot never does") {
 			t.Errorf("bomb_%s: %v", name, err)
 		}
 	}
-	if _, err := ReadFile("testdata/cases/overlap.pkl"); err == nil || !strings.Contains(err.Error(), "overlap") {
+	if _, err := snapshot.ReadFile("../testdata/cases/overlap.pkl"); err == nil || !strings.Contains(err.Error(), "overlap") {
 		t.Errorf("two segments at one address: %v", err)
 	}
 }
@@ -95,7 +96,7 @@ func TestBombsAreRefused(t *testing.T) {
 // TestOtherContainers reads a file of torch.save and a list of segments.
 func TestOtherContainers(t *testing.T) {
 	for _, name := range []string{"torchsaved.pt", "segments_list.pickle.gz"} {
-		s, err := ReadFile("testdata/cases/" + name)
+		s, err := snapshot.ReadFile("../testdata/cases/" + name)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if len(s.Segments) == 0 {
@@ -107,7 +108,7 @@ func TestOtherContainers(t *testing.T) {
 // TestWindowReplays cuts the middle of a history out: it begins with what was
 // live then and ends as the whole had it there.
 func TestWindowReplays(t *testing.T) {
-	s, err := ReadFile("testdata/cases/cppframes.pickle.gz")
+	s, err := snapshot.ReadFile("../testdata/cases/cppframes.pickle.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestWindowReplays(t *testing.T) {
 	if n := len(w.Traces[0]); n == 0 || n >= len(entries) {
 		t.Fatalf("%d of %d entries in the window", n, len(entries))
 	}
-	r, err := Replay(w, Options{})
+	r, err := Run(w, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

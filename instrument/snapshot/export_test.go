@@ -1,0 +1,9 @@
+package snapshot
+
+// What the tests outside the package take from those inside.
+var (
+	Sample    = sample
+	Gunzipped = gunzipped
+	Entries   = entries
+	With      = with
+)
