@@ -96,7 +96,7 @@ func (t *compareWriter) compareRun(r *RunComparison, phases int) {
 		if side.run == nil {
 			continue
 		}
-		s := fmt.Sprintf("  %s  %s parameters; bytes are %s", side.letter, exactBytes(side.run.Parameters), side.run.Basis)
+		s := fmt.Sprintf("  %s  %s parameters; bytes are %s", side.letter, grouped(side.run.Parameters), side.run.Basis)
 		if side.run.PeakIn != "" {
 			s += "; allocated peak in " + side.run.PeakIn
 		}

@@ -191,7 +191,7 @@ func newRunView(index int, r *Run) runView {
 		if text == "0.000" && n != 0 {
 			text = "<0.001"
 		}
-		return amountView{text, exactBytes(n)}
+		return amountView{text, grouped(n)}
 	}
 	v := runView{Run: r, Index: index, Count: absent, Unit: u.name}
 	if r.Parameters > 0 {
@@ -262,12 +262,4 @@ func (p *Peak) where() string {
 		return fmt.Sprintf("step %d", *p.Step)
 	}
 	return "outside of any phase"
-}
-
-// exactBytes is a number of bytes, which may be negative in a foreign report.
-func exactBytes(n int64) string {
-	if n < 0 {
-		return strconv.FormatInt(n, 10)
-	}
-	return grouped(n)
 }

@@ -21,9 +21,6 @@ type TextOptions struct {
 	Steps int
 }
 
-// absent stands for a measurement that was not made.
-const absent = "-"
-
 // WriteText writes the report as plain text for a terminal of 100 columns.
 func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	if o.Top <= 0 {
@@ -245,13 +242,6 @@ func (t *textWriter) losses(steps []Step) {
 	}
 }
 
-func seconds(s *float64) string {
-	if s == nil {
-		return absent
-	}
-	return strconv.FormatFloat(*s, 'f', 4, 64)
-}
-
 // place says in which step and phase something was.
 func place(step *int, phase *string) string {
 	switch {
@@ -315,14 +305,6 @@ func orAbsent(s string) string {
 	return s
 }
 
-func share(part, whole int64) string {
-	percent := 100 * float64(part) / float64(whole)
-	if percent < 0.05 {
-		return "<0.1%"
-	}
-	return strconv.FormatFloat(percent, 'f', 1, 64) + "%"
-}
-
 func (t *textWriter) checks(checks []Check) {
 	if len(checks) == 0 {
 		return
@@ -376,7 +358,7 @@ func value(v any, unit string) string {
 	case float64:
 		s = strconv.FormatFloat(n, 'g', 8, 64)
 	case int64:
-		s = signed(n)
+		s = grouped(n)
 	}
 	if unit != "" {
 		s += " " + unit

@@ -88,14 +88,3 @@ func TestText(t *testing.T) {
 		golden(t, name, out.Bytes())
 	}
 }
-
-func TestBytes(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0 B (0 bytes)", 1023: "1023 B (1,023 bytes)", 1024: "1.0 KiB (1,024 bytes)", 34_603_008: "33.0 MiB (34,603,008 bytes)",
-		2_000_883_200: "1.863 GiB (2,000,883,200 bytes)", -1 << 30: "-1.000 GiB (-1,073,741,824 bytes)",
-	} {
-		if got := Bytes(n, true); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
-		}
-	}
-}

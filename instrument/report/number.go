@@ -1,7 +1,8 @@
+// Package show writes numbers, names and tables for people: on a terminal, in a
+// picture, on a page.
 package report
 
 import (
-	"math"
 	"strconv"
 	"strings"
 
@@ -43,23 +44,19 @@ func (u unit) format(bytes int64, decimals int) string {
 func Bytes(n int64, exact bool) string {
 	text := size.Text(n)
 	if exact {
-		text += " (" + signed(n) + " bytes)"
+		text += " (" + grouped(n) + " bytes)"
 	}
 	return text
 }
 
-// signed is a number with commas between groups of three digits.
-func signed(n int64) string {
-	if n < 0 && n != math.MinInt64 {
-		return "-" + grouped(-n)
-	}
-	return grouped(n)
-}
-
-// grouped is a number n ≥ 0 with commas between groups of three digits.
+// grouped is a number with commas between groups of three digits.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
+	digits, negative := strings.CutPrefix(digits, "-")
 	var out strings.Builder
+	if negative {
+		out.WriteByte('-')
+	}
 	for i, d := range digits {
 		if i > 0 && (len(digits)-i)%3 == 0 {
 			out.WriteByte(',')
@@ -67,4 +64,24 @@ func grouped(n int64) string {
 		out.WriteRune(d)
 	}
 	return out.String()
+}
+
+// absent stands for a measurement that was not made.
+const absent = "-"
+
+// share is a part of a whole in percent.
+func share(part, whole int64) string {
+	percent := 100 * float64(part) / float64(whole)
+	if percent < 0.05 {
+		return "<0.1%"
+	}
+	return strconv.FormatFloat(percent, 'f', 1, 64) + "%"
+}
+
+// seconds is a time in seconds, or a dash where none was measured.
+func seconds(s *float64) string {
+	if s == nil {
+		return absent
+	}
+	return strconv.FormatFloat(*s, 'f', 4, 64)
 }

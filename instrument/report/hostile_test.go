@@ -11,24 +11,6 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
-func TestQuote(t *testing.T) {
-	for s, want := range map[string]string{
-		"":                        "",
-		`C:\model (1)`:            `C:\model (1)`,
-		"größe 重み ✓":              "größe 重み ✓",
-		"\x1b]0;title\a":          `\u001b]0;title\u0007`,
-		"a\nb\tc\rd\x00\x7f":      `a\nb\tc\rd\u0000\u007f`,
-		"\u009b2J":                `\u009b2J`, // the same as ESC [
-		"\x9b2J":                  `\x9b2J`,   // not UTF-8
-		"\u202egnp.exe\u2028next": `\u202egnp.exe\u2028next`,
-		"\U000e0041":              `\U000e0041`,
-	} {
-		if got := Quote(s); got != want {
-			t.Errorf("Quote(%q) = %q, want %q", s, got, want)
-		}
-	}
-}
-
 // poison appends a text to every string within v.
 func poison(v reflect.Value, text string) {
 	switch v.Kind() {

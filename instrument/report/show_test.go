@@ -1,0 +1,34 @@
+package report
+
+import (
+	"testing"
+)
+
+func TestQuote(t *testing.T) {
+	for s, want := range map[string]string{
+		"":                        "",
+		`C:\model (1)`:            `C:\model (1)`,
+		"größe 重み ✓":              "größe 重み ✓",
+		"\x1b]0;title\a":          `\u001b]0;title\u0007`,
+		"a\nb\tc\rd\x00\x7f":      `a\nb\tc\rd\u0000\u007f`,
+		"\u009b2J":                `\u009b2J`, // the same as ESC [
+		"\x9b2J":                  `\x9b2J`,   // not UTF-8
+		"\u202egnp.exe\u2028next": `\u202egnp.exe\u2028next`,
+		"\U000e0041":              `\U000e0041`,
+	} {
+		if got := Quote(s); got != want {
+			t.Errorf("Quote(%q) = %q, want %q", s, got, want)
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B (0 bytes)", 1023: "1023 B (1,023 bytes)", 1024: "1.0 KiB (1,024 bytes)", 34_603_008: "33.0 MiB (34,603,008 bytes)",
+		2_000_883_200: "1.863 GiB (2,000,883,200 bytes)", -1 << 30: "-1.000 GiB (-1,073,741,824 bytes)",
+	} {
+		if got := Bytes(n, true); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
