@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
@@ -135,7 +136,7 @@ func (c *ActivationCount) answer(m chosenModel) []string {
 	h := c.Hooks
 	p.title("What the figures say")
 	if m.Name == tutorialModel {
-		p.say("  The tutorial calls %s the activations per token and multiplies by the element size again (A × B × L × P).", grouped(tutorialActivations))
+		p.say("  The tutorial calls %s the activations per token and multiplies by the element size again (A × B × L × P).", show.Grouped(tutorialActivations))
 		p.say("  It is bytes already: %s elements × 4. For batch 16 and 256 tokens A × B × L × P would be %s; the hooks count %s.",
 			number(h.ElementsPerToken), exact(tutorialActivations*16*256*4), exact(tutorialActivations*16*256))
 	}
@@ -147,7 +148,7 @@ func (c *ActivationCount) answer(m chosenModel) []string {
 			number(s.ElementsPerToken), number(s.BytesPerToken), s.BytesPerToken/h.BytesPerToken)
 	}
 	p.say("  Activations and parameters: %s output elements per "+c.Per+" for %s parameters, one for every %.0f; both follow from",
-		number(h.ElementsPerToken), grouped(c.Parameters), float64(c.Parameters)/h.ElementsPerToken)
+		number(h.ElementsPerToken), show.Grouped(c.Parameters), float64(c.Parameters)/h.ElementsPerToken)
 	p.say("  widths and depth, activations with the widths, parameters with their products. The graph tells without running the model.")
 	return p.lines
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
@@ -225,7 +226,7 @@ func (c *ActivationCount) sequence() string {
 func (c *ActivationCount) lines() []string {
 	var p prose
 	h := c.Hooks
-	p.title("%s: %s parameters; forward hooks on every module, for %s", c.Model, grouped(c.Parameters), c.sequence())
+	p.title("%s: %s parameters; forward hooks on every module, for %s", c.Model, show.Grouped(c.Parameters), c.sequence())
 	per := "per " + c.Per
 	rows := [][]string{{"module type", "calls", "elements " + per, "bytes " + per + " (float32)", "share"}}
 	for _, t := range h.ByType {
@@ -269,7 +270,7 @@ func layersLine(layers []TypeElements, per string) string {
 // number is a count with commas, with a decimal if it is not whole.
 func number(x float64) string {
 	if x == float64(int64(x)) {
-		return grouped(int64(x))
+		return show.Grouped(int64(x))
 	}
-	return fmt.Sprintf("%s.%d", grouped(int64(x)), int64(10*(x-float64(int64(x)))))
+	return fmt.Sprintf("%s.%d", show.Grouped(int64(x)), int64(10*(x-float64(int64(x)))))
 }

@@ -12,6 +12,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // barColors are colours of Okabe and Ito, which people with colour vision
@@ -102,7 +104,7 @@ func (groupedTicks) Ticks(least, most float64) []plot.Tick {
 	ticks := plot.DefaultTicks{}.Ticks(least, most)
 	for i := range ticks {
 		if ticks[i].Label != "" {
-			ticks[i].Label = grouped(int64(ticks[i].Value))
+			ticks[i].Label = show.Grouped(int64(ticks[i].Value))
 		}
 	}
 	return ticks

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // checker adds the checks of one run to an outcome.
@@ -50,7 +51,7 @@ func (c checker) near(name, source, claim string, expected, observed int64, part
 // below checks that a number of bytes is below a bound, and more than nothing.
 func (c checker) below(name, source, claim string, bound, observed int64) {
 	c.add(report.Check{Name: name, Source: source, Claim: claim,
-		Expected: fmt.Sprintf("more than 0 and less than %s bytes", grouped(bound)), Observed: grouped(observed) + " bytes",
+		Expected: fmt.Sprintf("more than 0 and less than %s bytes", show.Grouped(bound)), Observed: show.Grouped(observed) + " bytes",
 		Holds: observed > 0 && observed < bound})
 }
 
@@ -58,7 +59,7 @@ func (c checker) below(name, source, claim string, bound, observed int64) {
 // than nothing.
 func (c checker) atMost(name, source, claim string, bound, observed int64) {
 	c.add(report.Check{Name: name, Source: source, Claim: claim,
-		Expected: fmt.Sprintf("more than 0 and at most %s bytes", grouped(bound)), Observed: grouped(observed) + " bytes",
+		Expected: fmt.Sprintf("more than 0 and at most %s bytes", show.Grouped(bound)), Observed: show.Grouped(observed) + " bytes",
 		Holds: observed > 0 && observed <= bound})
 }
 

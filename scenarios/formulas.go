@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
@@ -167,7 +168,7 @@ func attentionWidth(r *trained, module string) int64 {
 func (f *formulas) model(m chosenModel, r *trained) {
 	n := elementBytes * r.parameters
 	built := spanOf(r.spans, instrument.NoStep, "model")
-	f.row("D4.2", "parameters", fmt.Sprintf("N × P = %s × 4", grouped(r.parameters)), n, built.end.byCategory[instrument.Parameter])
+	f.row("D4.2", "parameters", fmt.Sprintf("N × P = %s × 4", show.Grouped(r.parameters)), n, built.end.byCategory[instrument.Parameter])
 	f.row("D4.2", "gradients", "N × P", n, r.last("backward").end.byCategory[instrument.Gradient])
 	e := r.last("optim").end.byCategory
 	f.row("D4.3", "Adam in all", "parameters + gradients + m + v = 4 × N × P", 4*n,
@@ -311,7 +312,7 @@ func explainFormulas(m chosenModel, set FormulasSettings, rows []Formula, precis
 	p.title("%s, batch %d, %d tokens: formulas beside the allocator", m.Name, set.Batch, m.Tokens)
 	table := [][]string{{"what", "source", "by the formula", "allocated", "difference", "which is"}}
 	for _, r := range rows {
-		table = append(table, []string{r.What, r.Source, grouped(r.CalculatedBytes), grouped(r.AllocatedBytes), grouped(r.AllocatedBytes - r.CalculatedBytes), string(r.Basis)})
+		table = append(table, []string{r.What, r.Source, show.Grouped(r.CalculatedBytes), show.Grouped(r.AllocatedBytes), show.Grouped(r.AllocatedBytes - r.CalculatedBytes), string(r.Basis)})
 	}
 	p.table(table)
 	for _, r := range rows {

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // explain says step by step what the marks show, in the bytes of this run.
@@ -40,11 +40,11 @@ func (l *linearLog) why(i int) string {
 	switch kind {
 	case "model":
 		add("weight %d × %d and bias %d: %s, here until the end", l.set.Out, l.set.In, l.set.Out,
-			report.Bytes(change(instrument.Parameter), false))
+			show.Bytes(change(instrument.Parameter), false))
 	case "in":
 		switch {
 		case pass == 0:
-			add("input %d × %d: %s", l.set.Rows, l.set.In, report.Bytes(change(instrument.Input), false))
+			add("input %d × %d: %s", l.set.Rows, l.set.In, show.Bytes(change(instrument.Input), false))
 		case change(instrument.Input) > 0:
 			add("a new input; the one before has lost its variable but stays, because the forward pass saved it for backward")
 		default:
@@ -53,21 +53,21 @@ func (l *linearLog) why(i int) string {
 	case "out":
 		if w := change(instrument.Workspace); w > 0 {
 			add("output %d × %d: %s, and the matrix library's workspace: %s", l.set.Rows, l.set.Out,
-				report.Bytes(change(instrument.Activation), false), report.Bytes(w, false))
+				show.Bytes(change(instrument.Activation), false), show.Bytes(w, false))
 		} else if pass == 0 {
-			add("output %d × %d: %s", l.set.Rows, l.set.Out, report.Bytes(change(instrument.Activation), false))
+			add("output %d × %d: %s", l.set.Rows, l.set.Out, show.Bytes(change(instrument.Activation), false))
 		} else if change(instrument.Input) < 0 {
 			add("the new output takes the variable of the one before; that output goes, and with it the saved input")
 		} else {
 			add("the new output takes the variable of the one before, which goes")
 		}
 		if p := l.peakOf(pass); pass > 0 && p > 0 {
-			add("both outputs were there for a moment: peak %s", report.Bytes(p, false))
+			add("both outputs were there for a moment: peak %s", show.Bytes(p, false))
 		}
 	case "end":
 		add("result, input and parameters are released")
 		if w := m.requested.byCategory[instrument.Workspace]; w > 0 {
-			add("the workspace stays: %s", report.Bytes(w, false))
+			add("the workspace stays: %s", show.Bytes(w, false))
 		}
 	}
 	return strings.Join(parts, "; ")

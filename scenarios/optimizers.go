@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -172,7 +173,7 @@ func sameUpdates(c checker, runs []*trained) {
 func explainOptimizers(results []OptimizerResult, runs []*trained) []string {
 	var p prose
 	n := elementBytes * runs[0].parameters
-	p.title("Optimizers on %s parameters (%s in float32)", grouped(runs[0].parameters), exact(n))
+	p.title("Optimizers on %s parameters (%s in float32)", show.Grouped(runs[0].parameters), exact(n))
 	rows := [][]string{{"optimizer", "state", "× parameters", "temporaries", "peak of its step", "peak", "in", "time of its step"}}
 	for _, r := range results {
 		rows = append(rows, []string{r.Optimizer, size(r.StateBytes), fmt.Sprintf("%.4g", r.StateFactor), size(r.TemporaryBytes),

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/optim"
 )
 
@@ -27,7 +28,7 @@ func peakShiftChecks(c checker, r *trained) {
 	if m := at(instrument.NoStep, "model"); m != nil {
 		built = m.end.byCategory[instrument.Parameter]
 	}
-	c.bytes("parameters", "D1.8", fmt.Sprintf("Parameters take N × P bytes: %s × 4", grouped(r.parameters)), n, built)
+	c.bytes("parameters", "D1.8", fmt.Sprintf("Parameters take N × P bytes: %s × 4", show.Grouped(r.parameters)), n, built)
 
 	forward, backward, step, zero := at(last, "forward"), at(last, "backward"), at(last, "optim"), at(last, "zero")
 	first := at(0, "optim")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -128,7 +129,7 @@ func compareRun(o Options, c checker, p *prose, results *PeakShiftResults, t pyt
 		if k == instrument.Workspace || x.Eager[k] == 0 && x.Ours[k] == 0 {
 			continue
 		}
-		rows = append(rows, []string{plain(k), grouped(x.Eager[k]), grouped(x.Ours[k]), grouped(x.Eager[k] - x.Ours[k])})
+		rows = append(rows, []string{plain(k), show.Grouped(x.Eager[k]), show.Grouped(x.Ours[k]), show.Grouped(x.Eager[k] - x.Ours[k])})
 	}
 	p.table(rows)
 	p.say("  From forward to backward PyTorch keeps %s, the fused kernels here %s: %s.",

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // prose is an explanation in the making.
@@ -41,10 +41,10 @@ func (p *prose) table(rows [][]string) {
 }
 
 // size is bytes in a fitting unit.
-func size(n int64) string { return report.Bytes(n, false) }
+func size(n int64) string { return show.Bytes(n, false) }
 
 // exact is bytes in a fitting unit and exactly.
-func exact(n int64) string { return report.Bytes(n, true) }
+func exact(n int64) string { return show.Bytes(n, true) }
 
 // changed says by how much something changes: "lowers the peak by …".
 func changed(what string, change int64) string {
@@ -74,19 +74,7 @@ func counted(n int64, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return grouped(n) + " " + one + "s"
-}
-
-// grouped is a whole number with commas between groups of three digits.
-func grouped(n int64) string {
-	if n < 0 {
-		return "-" + grouped(-n)
-	}
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	return show.Grouped(n) + " " + one + "s"
 }
 
 // percent is part of whole in percent.

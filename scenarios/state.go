@@ -3,6 +3,7 @@ package scenarios
 import (
 	"fmt"
 
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/optim"
 )
 
@@ -31,7 +32,7 @@ func (c checker) temporaries(r *trained, t optim.Temporaries, observed int64) {
 		c.atMost(name, source, t.Sentence, most, observed)
 	default:
 		c.that(name, source, t.Sentence,
-			fmt.Sprintf("from %g to %g times the largest tensor, %s to %s bytes", t.Least.Largest, t.Most.Largest, grouped(least), grouped(most)),
-			grouped(observed)+" bytes", observed >= least && observed <= most)
+			fmt.Sprintf("from %g to %g times the largest tensor, %s to %s bytes", t.Least.Largest, t.Most.Largest, show.Grouped(least), show.Grouped(most)),
+			show.Grouped(observed)+" bytes", observed >= least && observed <= most)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
@@ -113,11 +114,11 @@ func estimateWeights(c *cli.Context) error {
 		}{report.Calculated, v})
 	}
 	w := c.App.Writer
-	fmt.Fprintf(w, "weights: %s parameters × %d bits = %s bytes, %s (calculated)\n", grouped(v.Parameters), v.Bits, grouped(v.WeightBytes), inGiB(v.WeightBytes))
+	fmt.Fprintf(w, "weights: %s parameters × %d bits = %s bytes, %s (calculated)\n", show.Grouped(v.Parameters), v.Bits, show.Grouped(v.WeightBytes), inGiB(v.WeightBytes))
 	if v.ReserveBytes > 0 {
 		fmt.Fprintf(w, "reserve: %s (assumed, as given)\n", inGiB(v.ReserveBytes))
 	}
-	_, err = fmt.Fprintf(w, "total:   %s bytes, %s\n", grouped(v.TotalBytes), inGiB(v.TotalBytes))
+	_, err = fmt.Fprintf(w, "total:   %s bytes, %s\n", show.Grouped(v.TotalBytes), inGiB(v.TotalBytes))
 	return err
 }
 
@@ -135,26 +136,17 @@ func estimateCache(c *cli.Context) error {
 	}
 	w := c.App.Writer
 	fmt.Fprintf(w, "key/value cache: 2 × %d layers × %d heads × %d × %s tokens × %d bits = %s bytes, %s a sequence (calculated)\n",
-		v.Layers, v.Heads, v.HeadDim, grouped(v.Tokens), v.Bits, grouped(v.SequenceBytes), inGiB(v.SequenceBytes))
+		v.Layers, v.Heads, v.HeadDim, show.Grouped(v.Tokens), v.Bits, show.Grouped(v.SequenceBytes), inGiB(v.SequenceBytes))
 	sequences := "sequences"
 	if v.Sequences == 1 {
 		sequences = "sequence"
 	}
-	_, err = fmt.Fprintf(w, "%d %s: %s bytes, %s\n", v.Sequences, sequences, grouped(v.TotalBytes), inGiB(v.TotalBytes))
+	_, err = fmt.Fprintf(w, "%d %s: %s bytes, %s\n", v.Sequences, sequences, show.Grouped(v.TotalBytes), inGiB(v.TotalBytes))
 	return err
 }
 
 // inGiB is bytes with two decimals, as people quote them.
 func inGiB(n int64) string { return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30)) }
-
-// grouped is a number with its thousands apart.
-func grouped(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
 
 // estimateSettings are the resolved settings of an estimate.
 type estimateSettings struct {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/predict"
 )
 
@@ -73,10 +74,10 @@ func (e *estimated) answer(exact bool) []string {
 	}
 	lines = append(lines, run.Composition())
 	if exact && run.Peak != nil {
-		lines[len(lines)-1] += fmt.Sprintf(" Exactly: %s bytes.", grouped(run.Peak.AllocatedBytes))
+		lines[len(lines)-1] += fmt.Sprintf(" Exactly: %s bytes.", show.Grouped(run.Peak.AllocatedBytes))
 	}
 	if r := e.PeakReserved; r != nil && !run.Partial() && e.Needed == nil {
-		lines = append(lines, fmt.Sprintf("The allocator reserves up to %s for it.", report.Bytes(r.ReservedBytes, exact)))
+		lines = append(lines, fmt.Sprintf("The allocator reserves up to %s for it.", show.Bytes(r.ReservedBytes, exact)))
 	}
 	return append(lines, e.verdict()...)
 }

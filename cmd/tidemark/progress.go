@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -74,7 +74,7 @@ func (p *progress) step(s train.StepStats) {
 		loss = fmt.Sprintf("%.4f", *s.Loss)
 	}
 	left := time.Duration(elapsed / float64(done-p.from) * float64(p.to-done) * float64(time.Second)).Round(time.Second)
-	allocated, reserved := report.Bytes(s.AllocatedBytes, false), report.Bytes(s.ReservedBytes, false)
+	allocated, reserved := show.Bytes(s.AllocatedBytes, false), show.Bytes(s.ReservedBytes, false)
 	if !p.terminal {
 		fmt.Fprintf(p.w, "step %d/%d  loss %s  %s  allocated %s  reserved %s (peaks)  %v left\n",
 			done, p.to, loss, rate, allocated, reserved, left)

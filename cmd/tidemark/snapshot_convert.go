@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
@@ -82,6 +83,6 @@ func snapshotConvert(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s: %d of %d entries, %d segments, protocol %d\n", report.Quote(out), entries, all, len(w.Segments), c.Int("protocol"))
+	_, err = fmt.Fprintf(c.App.Writer, "%s: %d of %d entries, %d segments, protocol %d\n", show.Quote(out), entries, all, len(w.Segments), c.Int("protocol"))
 	return err
 }

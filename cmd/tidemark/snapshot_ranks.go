@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/explain"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -59,7 +60,7 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 	var page report.Page
 	var picture report.Picture
 	for _, file := range files {
-		fmt.Fprintf(c.App.ErrWriter, "reading %s\n", report.Quote(file))
+		fmt.Fprintf(c.App.ErrWriter, "reading %s\n", show.Quote(file))
 		s, err := snapshot.ReadFile(file)
 		if err != nil {
 			return err
@@ -97,7 +98,7 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 		if err != nil {
 			return err
 		}
-		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", report.Quote(strings.Join(written, ", "))) }()
+		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", show.Quote(strings.Join(written, ", "))) }()
 	}
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, r)

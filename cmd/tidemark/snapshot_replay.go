@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
@@ -147,7 +147,7 @@ func snapshotReplay(c *cli.Context) error {
 		err = printReplay(c.App.Writer, out, c.Bool("bytes"))
 	}
 	if err == nil && c.Bool("check") && r.Difference != nil {
-		return cli.Exit(report.Quote(out.File)+": "+r.Difference.String(), exitDoesNotHold)
+		return cli.Exit(show.Quote(out.File)+": "+r.Difference.String(), exitDoesNotHold)
 	}
 	return err
 }
@@ -193,7 +193,7 @@ func printReplay(w io.Writer, out replayOutput, exact bool) error {
 	fmt.Fprintf(w, "device %d: %d of %d entries replayed\n\n", out.Device, out.EntriesReplayed, out.Entries)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, allocated, reserved int64) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t\n", name, report.Bytes(allocated, exact), report.Bytes(reserved, exact))
+		fmt.Fprintf(t, "%s\t%s\t%s\t\n", name, show.Bytes(allocated, exact), show.Bytes(reserved, exact))
 	}
 	fmt.Fprint(t, "\tallocated\treserved\t\n")
 	row("before", out.Initial.Allocated.Current, out.Initial.Reserved.Current)
@@ -204,8 +204,8 @@ func printReplay(w io.Writer, out replayOutput, exact bool) error {
 	}
 	f := &out.Final
 	fmt.Fprintf(w, "\nrequested peak %s, inactive split %s (peak %s), %d segments, %d retries, %d out of memory\n",
-		report.Bytes(f.Requested.Peak, exact), report.Bytes(f.InactiveSplit.Current, exact),
-		report.Bytes(f.InactiveSplit.Peak, exact), f.Segments.Current, f.NumAllocRetries, f.NumOOMs)
+		show.Bytes(f.Requested.Peak, exact), show.Bytes(f.InactiveSplit.Current, exact),
+		show.Bytes(f.InactiveSplit.Peak, exact), f.Segments.Current, f.NumAllocRetries, f.NumOOMs)
 	printReplayFacts(w, out, exact)
 	for _, e := range out.OutOfMemory {
 		when := "here only, which ends the replay"
@@ -231,10 +231,10 @@ func printReplay(w io.Writer, out replayOutput, exact bool) error {
 // printReplayFacts says what a recording was like, and the limits in force.
 func printReplayFacts(w io.Writer, out replayOutput, exact bool) {
 	if n := out.Initial.Reserved.Current; n > 0 {
-		fmt.Fprintf(w, "before the history: %s reserved in %d segments\n", report.Bytes(n, exact), out.InitialSegments)
+		fmt.Fprintf(w, "before the history: %s reserved in %d segments\n", show.Bytes(n, exact), out.InitialSegments)
 	}
 	for _, p := range out.PrivatePools {
-		fmt.Fprintf(w, "private pool %v, kept apart: %s reserved in %d segments at the end\n", p, report.Bytes(p.ReservedBytes, exact), p.Segments)
+		fmt.Fprintf(w, "private pool %v, kept apart: %s reserved in %d segments at the end\n", p, show.Bytes(p.ReservedBytes, exact), p.Segments)
 	}
 	for _, s := range out.Switches {
 		what := "no longer expandable"
@@ -248,7 +248,7 @@ func printReplayFacts(w io.Writer, out replayOutput, exact bool) {
 		fmt.Fprintf(w, "settings were switched when it was recorded: from entry %d on segments are %s%s\n", s.Entry, what, followed)
 	}
 	if out.SettingsProblem != nil {
-		fmt.Fprintf(w, "settings of the recording that this replay does not follow: %s\n", report.Quote(*out.SettingsProblem))
+		fmt.Fprintf(w, "settings of the recording that this replay does not follow: %s\n", show.Quote(*out.SettingsProblem))
 	}
 	if out.Limit != nil {
 		fmt.Fprintf(w, "limit of the recording: %s\n", out.Limit.text)
@@ -283,7 +283,7 @@ func printComparison(w io.Writer, out replayOutput, exact bool) error {
 		if r.b < r.a {
 			sign = ""
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\t\n", r.name, report.Bytes(r.a, exact), report.Bytes(r.b, exact), sign, report.Bytes(r.b-r.a, exact))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\t\n", r.name, show.Bytes(r.a, exact), show.Bytes(r.b, exact), sign, show.Bytes(r.b-r.a, exact))
 	}
 	for _, r := range []struct {
 		name string

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -153,7 +153,7 @@ func deviceOutput(s *snapshot.Snapshot, m snapshot.Summary, top int) statDevice 
 
 func printStat(w io.Writer, out statOutput, exact bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "file\t%s\n", report.Quote(out.File))
+	fmt.Fprintf(t, "file\t%s\n", show.Quote(out.File))
 	fmt.Fprintf(t, "settings\t%s\n", out.Settings)
 	if len(out.Devices) == 0 {
 		fmt.Fprint(t, "devices\tnone has a segment or a history\n")
@@ -175,13 +175,13 @@ func printStat(w io.Writer, out statOutput, exact bool) error {
 			fmt.Fprintf(t, "  time\t%s, %.6f s\n", began.UTC().Format(time.RFC3339), ended.Sub(began).Seconds())
 		}
 		fmt.Fprintf(t, "  segments\t%d\n", d.Segments)
-		fmt.Fprintf(t, "  reserved\t%s\tpeak %s\n", report.Bytes(d.ReservedBytes, exact), report.Bytes(d.PeakReserved, exact))
-		fmt.Fprintf(t, "  requested\t%s\tpeak %s\n", report.Bytes(d.RequestedBytes, exact), report.Bytes(d.PeakRequested, exact))
-		fmt.Fprintf(t, "  allocated\t%s\n", report.Bytes(d.AllocatedBytes, exact))
-		fmt.Fprintf(t, "  active\t%s\tin %d blocks\n", report.Bytes(d.ActiveBytes, exact), d.LiveBlocks)
+		fmt.Fprintf(t, "  reserved\t%s\tpeak %s\n", show.Bytes(d.ReservedBytes, exact), show.Bytes(d.PeakReserved, exact))
+		fmt.Fprintf(t, "  requested\t%s\tpeak %s\n", show.Bytes(d.RequestedBytes, exact), show.Bytes(d.PeakRequested, exact))
+		fmt.Fprintf(t, "  allocated\t%s\n", show.Bytes(d.AllocatedBytes, exact))
+		fmt.Fprintf(t, "  active\t%s\tin %d blocks\n", show.Bytes(d.ActiveBytes, exact), d.LiveBlocks)
 		for _, p := range d.PrivatePools {
-			fmt.Fprintf(t, "  private pool %v\t%s\treserved in %d segments, %s active\n", p, report.Bytes(p.ReservedBytes, exact),
-				p.Segments, report.Bytes(p.ActiveBytes, exact))
+			fmt.Fprintf(t, "  private pool %v\t%s\treserved in %d segments, %s active\n", p, show.Bytes(p.ReservedBytes, exact),
+				p.Segments, show.Bytes(p.ActiveBytes, exact))
 		}
 		for i, b := range d.Largest {
 			label := ""
@@ -190,9 +190,9 @@ func printStat(w io.Writer, out statOutput, exact bool) error {
 			}
 			from := "no stack"
 			if b.From != nil {
-				from = report.Quote(*b.From)
+				from = show.Quote(*b.From)
 			}
-			fmt.Fprintf(t, "  %s\t%s\tat %#x, %s\n", label, report.Bytes(b.Bytes, exact), b.Addr, from)
+			fmt.Fprintf(t, "  %s\t%s\tat %#x, %s\n", label, show.Bytes(b.Bytes, exact), b.Addr, from)
 		}
 	}
 	return t.Flush()
@@ -217,7 +217,7 @@ func (s *statSettings) String() string {
 		list = append(list, fmt.Sprintf("roundup_power2_divisions %v", s.RoundupPower2Divisions))
 	}
 	if s.Problem != nil {
-		list = append(list, report.Quote(fmt.Sprintf("and %q, of which replays do not follow all: %s", s.AllocConf, *s.Problem)))
+		list = append(list, show.Quote(fmt.Sprintf("and %q, of which replays do not follow all: %s", s.AllocConf, *s.Problem)))
 	}
 	if len(list) == 0 {
 		return "default"

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // Diff is what is allocated at a moment of one history against another's.
@@ -182,7 +184,7 @@ func (t *text) changes(title string, list []Change) {
 		if c.Bytes == 0 {
 			continue
 		}
-		line := cutLeft(c.Line, textWidth/2)
+		line := show.CutLeft(c.Line, textWidth/2)
 		if c.Backward {
 			line += " (its backward pass)"
 		}

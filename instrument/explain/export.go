@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -48,7 +48,7 @@ func (a *Analysis) WriteFolded(w io.Writer) error {
 		b := &a.h.blocks[id]
 		texts := a.stackTexts(b)
 		for i := range texts {
-			texts[i] = clean.Replace(report.Quote(texts[i])) // people look at this file, too
+			texts[i] = clean.Replace(show.Quote(texts[i])) // people look at this file, too
 		}
 		sums[strings.Join(texts, ";")] += b.bytes
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // Finding is something worth knowing, with its evidence and what to do.
@@ -168,7 +168,7 @@ func at(line string) string {
 	return line
 }
 
-func size(n int64) string { return report.Bytes(n, false) }
+func size(n int64) string { return show.Bytes(n, false) }
 
 func share(part, whole int64) string {
 	if whole == 0 {

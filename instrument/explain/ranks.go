@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // Ranks is the histories of a program's processes side by side.
@@ -167,7 +169,7 @@ func (r *Ranks) WriteText(w io.Writer, exact bool) error {
 		if s.Spread == 0 || len(rows) == textTop {
 			break
 		}
-		line := cutLeft(s.Line, textWidth/2)
+		line := show.CutLeft(s.Line, textWidth/2)
 		if s.Backward {
 			line += " (its backward pass)"
 		}

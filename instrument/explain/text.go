@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 const (
@@ -41,13 +41,13 @@ type text struct {
 	basis string // of categories
 }
 
-func (t *text) bytes(n int64) string { return report.Bytes(n, t.exact) }
+func (t *text) bytes(n int64) string { return show.Bytes(n, t.exact) }
 
 // paragraph writes a text in lines of at most textWidth columns.
 func (t *text) paragraph(s, first string) {
 	line := first
 	indent := strings.Repeat(" ", utf8.RuneCountInString(first))
-	for i, word := range strings.Fields(report.Quote(s)) {
+	for i, word := range strings.Fields(show.Quote(s)) {
 		switch {
 		case i == 0:
 			line += word
@@ -82,21 +82,12 @@ func (t *text) rows(rows [][]string) {
 		for i, cell := range row[:len(row)-1] {
 			line += "  " + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + cell
 		}
-		last := []rune(report.Quote(row[len(row)-1]))
+		last := []rune(show.Quote(row[len(row)-1]))
 		if room := max(textWidth-utf8.RuneCountInString(line)-2, 20); len(last) > room {
 			last = append(last[:room-1:room-1], '…')
 		}
 		fmt.Fprintln(t.w, line+"  "+string(last))
 	}
-}
-
-// cutLeft leaves the end of a text, of n characters: of a path, it tells most.
-func cutLeft(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return "…" + string(r[len(r)-n+1:])
 }
 
 func (t *text) findings(list []Finding) {
@@ -152,7 +143,7 @@ func (t *text) stacks(list []Group, whole int64) {
 	for _, g := range list[:min(len(list), stacks)] {
 		t.rows([][]string{{t.bytes(g.Bytes), share(g.Bytes, whole), plural(g.Blocks, "block"), g.Op}})
 		for _, f := range g.Stack[:min(len(g.Stack), frames)] {
-			t.rows([][]string{{"     ", cutLeft(report.Quote(f), textWidth-10)}})
+			t.rows([][]string{{"     ", show.CutLeft(show.Quote(f), textWidth-10)}})
 		}
 		if n := len(g.Stack) - frames; n > 0 {
 			t.rows([][]string{{"     ", fmt.Sprintf("… %s, at %s", plural(n, "frame"), g.Line)}})
@@ -190,7 +181,7 @@ func (t *text) groups(title string, list []Group, whole int64) {
 	t.heading("%s", title)
 	var rows [][]string
 	for _, g := range list[:min(len(list), textTop)] {
-		line := cutLeft(report.Quote(g.Line), textWidth/2)
+		line := show.CutLeft(show.Quote(g.Line), textWidth/2)
 		if g.Backward {
 			line += " (its backward pass)"
 		}

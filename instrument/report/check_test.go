@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // TestNotJudged has a check that was not judged be neither pass nor fail, in
@@ -46,7 +48,7 @@ func TestPercentOfNothing(t *testing.T) {
 	for _, c := range []struct {
 		a, b int64
 		want string
-	}{{512, 11_330_404_864, absent}, {0, 5, absent}, {100, 150, "+50.0%"}, {100, 50, "-50.0%"}, {100, 1250, "×12.5"}, {100, 100, "0"}} {
+	}{{512, 11_330_404_864, show.Absent}, {0, 5, show.Absent}, {100, 150, "+50.0%"}, {100, 50, "-50.0%"}, {100, 1250, "×12.5"}, {100, 100, "0"}} {
 		if got := percent(newChange(&c.a, &c.b).Percent); got != c.want {
 			t.Errorf("from %d to %d: %q, want %q", c.a, c.b, got, c.want)
 		}

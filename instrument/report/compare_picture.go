@@ -15,6 +15,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // The layout of a comparison's picture, in points.
@@ -89,7 +91,7 @@ func (c *Comparison) panels() ([]*plot.Plot, error) {
 	if len(list) == 0 {
 		return nil, errors.New("draw comparison: no run of either report allocated anything")
 	}
-	u := unitFor(most)
+	u := show.UnitFor(most)
 	var plots []*plot.Plot
 	for i := range list {
 		p := &list[i]
@@ -121,15 +123,15 @@ func (r *RunComparison) title() string {
 	return "A: " + side(r.A) + "; B: " + side(r.B)
 }
 
-func (p *comparePanel) add(name string, c Change, u unit) {
+func (p *comparePanel) add(name string, c Change, u show.Unit) {
 	p.names = append(p.names, name)
 	for i, n := range []*int64{c.ABytes, c.BBytes} {
-		p.sides[i] = append(p.sides[i], float64(orZero(n))/float64(u.bytes))
+		p.sides[i] = append(p.sides[i], float64(orZero(n))/float64(u.Bytes))
 	}
 }
 
 // plot is the panel on a scale from 0 to most.
-func (p *comparePanel) plot(u unit, most int64) (*plot.Plot, error) {
+func (p *comparePanel) plot(u show.Unit, most int64) (*plot.Plot, error) {
 	out := plot.New()
 	style := func(s *text.Style, size vg.Length) {
 		s.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
@@ -140,9 +142,9 @@ func (p *comparePanel) plot(u unit, most int64) (*plot.Plot, error) {
 	style(&out.X.Tick.Label, 9)
 	style(&out.Y.Tick.Label, 9)
 	style(&out.Y.Label.TextStyle, 9)
-	out.Title.Text = shown(p.title, 150)
+	out.Title.Text = show.Cut(p.title, 150)
 	out.Title.Padding = 6
-	out.Y.Label.Text = u.name
+	out.Y.Label.Text = u.Name
 	grid := plotter.NewGrid()
 	grid.Vertical.Width = 0
 	grid.Horizontal = gridLine
@@ -162,7 +164,7 @@ func (p *comparePanel) plot(u unit, most int64) (*plot.Plot, error) {
 	}
 	out.NominalX(p.names...)
 	out.X.Min, out.X.Max = -0.6, float64(len(p.names))-0.4
-	out.Y.Min, out.Y.Max = 0, 1.15*float64(most)/float64(u.bytes)
+	out.Y.Min, out.Y.Max = 0, 1.15*float64(most)/float64(u.Bytes)
 	return out, nil
 }
 
@@ -206,7 +208,7 @@ func (c *Comparison) draw(d draw.Canvas, panels []*plot.Plot) {
 	for i, side := range []Compared{c.A, c.B} {
 		d.FillPolygon(compareColors[i], rectangle(outerMargin, top-10, outerMargin+10, top))
 		d.FillText(plain(9).align(0, -1), vg.Point{X: outerMargin + 16, Y: top},
-			shorten(Quote(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.describe()+describePrecision(side.Precision)+", "+side.File), 150))
+			show.CutLeft(show.Quote(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.describe()+describePrecision(side.Precision)+", "+side.File), 150))
 		top -= 15
 	}
 	top -= 12

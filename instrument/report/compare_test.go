@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // compareSamples are two reports that differ in everything that can.
@@ -87,7 +88,7 @@ func TestCompare(t *testing.T) {
 	c := sampleComparison(t)
 	for i, want := range []string{"linear/linear, no gradients/position", "train/train/name", "only here/-/"} {
 		r := c.Runs[i]
-		other := absent
+		other := show.Absent
 		if r.B != nil {
 			other = r.B.Name
 		}
@@ -213,7 +214,7 @@ func TestMatchRuns(t *testing.T) {
 	}
 	var got []string
 	for _, m := range matchRuns(runs("x", "same", "same", "y"), runs("same", "p", "q", "r", "same")) {
-		a, b := absent, absent
+		a, b := show.Absent, show.Absent
 		if m.a != nil {
 			a = m.a.Name
 		}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // CompareTextOptions configure Comparison.WriteText. The zero value is the
@@ -55,9 +57,9 @@ func (t *compareWriter) settings(c *Comparison) {
 		t.line("  All %d settings agree.", c.SameSettings)
 		return
 	}
-	tab := &table{headings: []string{"setting", "A", "B"}}
+	tab := &show.Table{Headings: []string{"setting", "A", "B"}}
 	for _, s := range c.Settings {
-		tab.add(s.Name, settingText(s.A), settingText(s.B))
+		tab.Add(s.Name, settingText(s.A), settingText(s.B))
 	}
 	t.table(tab)
 	t.line("  %d other settings agree.", c.SameSettings)
@@ -65,9 +67,9 @@ func (t *compareWriter) settings(c *Comparison) {
 
 func settingText(s *string) string {
 	if s == nil {
-		return absent
+		return show.Absent
 	}
-	return shorten(*s, 40)
+	return show.CutLeft(*s, 40)
 }
 
 func (t *compareWriter) compareRun(r *RunComparison, phases int) {
@@ -77,7 +79,7 @@ func (t *compareWriter) compareRun(r *RunComparison, phases int) {
 			most = max(most, orZero(c.ABytes), orZero(c.BBytes))
 		}
 	}
-	t.unit = unitFor(most)
+	t.unit = show.UnitFor(most)
 	t.line("")
 	switch {
 	case r.B == nil:
@@ -96,7 +98,7 @@ func (t *compareWriter) compareRun(r *RunComparison, phases int) {
 		if side.run == nil {
 			continue
 		}
-		s := fmt.Sprintf("  %s  %s parameters; bytes are %s", side.letter, grouped(side.run.Parameters), side.run.Basis)
+		s := fmt.Sprintf("  %s  %s parameters; bytes are %s", side.letter, show.Grouped(side.run.Parameters), side.run.Basis)
 		if side.run.PeakIn != "" {
 			s += "; allocated peak in " + side.run.PeakIn
 		}
@@ -106,16 +108,16 @@ func (t *compareWriter) compareRun(r *RunComparison, phases int) {
 		t.line("  Nothing was allocated.")
 	} else {
 		t.line("")
-		tab := &table{headings: t.headings("peak")}
-		tab.add(append([]string{"allocated"}, t.change(*r.Allocated)...)...)
-		tab.add(append([]string{"reserved"}, t.change(*r.Reserved)...)...)
+		tab := &show.Table{Headings: t.headings("peak")}
+		tab.Add(append([]string{"allocated"}, t.change(*r.Allocated)...)...)
+		tab.Add(append([]string{"reserved"}, t.change(*r.Reserved)...)...)
 		t.table(tab)
 		t.line("  (allocated lies inside reserved; the two are never added)")
 		if len(r.Categories) > 0 {
 			t.line("")
-			tab = &table{headings: t.headings("at the allocated peak")}
+			tab = &show.Table{Headings: t.headings("at the allocated peak")}
 			for _, c := range r.Categories {
-				tab.add(append([]string{c.Category.String()}, t.change(c.Change)...)...)
+				tab.Add(append([]string{c.Category.String()}, t.change(c.Change)...)...)
 			}
 			t.table(tab)
 		}
@@ -123,7 +125,7 @@ func (t *compareWriter) compareRun(r *RunComparison, phases int) {
 	t.comparePhases(r.Phases, phases)
 	t.compareMarks(r.Marks)
 	if s := r.Seconds; s != nil {
-		t.line("  steps took %s s in A and %s s in B (%s)", seconds(s.A), seconds(s.B), percent(s.Percent))
+		t.line("  steps took %s s in A and %s s in B (%s)", show.Seconds(s.A), show.Seconds(s.B), percent(s.Percent))
 	}
 }
 
@@ -139,7 +141,7 @@ func (t *compareWriter) change(c Change) []string {
 
 func (t *compareWriter) side(n *int64) string {
 	if n == nil {
-		return absent
+		return show.Absent
 	}
 	return t.amount(*n)
 }
@@ -147,13 +149,13 @@ func (t *compareWriter) side(n *int64) string {
 func (t *compareWriter) difference(n *int64) string {
 	switch {
 	case n == nil:
-		return absent
+		return show.Absent
 	case *n == 0:
 		return "0"
 	case t.options.ExactBytes:
 		return fmt.Sprintf("%+d", *n)
 	}
-	s := fmt.Sprintf("%+.3f", float64(*n)/float64(t.unit.bytes))
+	s := fmt.Sprintf("%+.3f", float64(*n)/float64(t.unit.Bytes))
 	switch s {
 	case "+0.000":
 		return "<+0.001"
@@ -166,7 +168,7 @@ func (t *compareWriter) difference(n *int64) string {
 func percent(p *float64) string {
 	switch {
 	case p == nil:
-		return absent
+		return show.Absent
 	case *p == 0:
 		return "0"
 	case math.Abs(*p) < 0.05:
@@ -191,9 +193,9 @@ func (t *compareWriter) comparePhases(phases []PhaseChange, most int) {
 	if timed {
 		headings = append(headings, ">s, A", ">s, B")
 	}
-	tab := &table{headings: headings}
+	tab := &show.Table{Headings: headings}
 	for _, p := range shown {
-		step := absent
+		step := show.Absent
 		if p.Step != nil {
 			step = strconv.Itoa(*p.Step)
 		}
@@ -201,11 +203,11 @@ func (t *compareWriter) comparePhases(phases []PhaseChange, most int) {
 			percent(p.Allocated.Percent), t.side(p.Reserved.ABytes), t.side(p.Reserved.BBytes), t.difference(p.Reserved.DeltaBytes)}
 		switch {
 		case p.Seconds != nil:
-			row = append(row, seconds(p.Seconds.A), seconds(p.Seconds.B))
+			row = append(row, show.Seconds(p.Seconds.A), show.Seconds(p.Seconds.B))
 		case timed:
-			row = append(row, absent, absent)
+			row = append(row, show.Absent, show.Absent)
 		}
-		tab.add(row...)
+		tab.Add(row...)
 	}
 	t.table(tab)
 	if hidden := len(phases) - len(shown); hidden > 0 {
@@ -253,9 +255,9 @@ func (t *compareWriter) compareMarks(marks []MarkChange) {
 		return
 	}
 	t.line("")
-	tab := &table{headings: []string{"mark", ">alloc A", ">alloc B", ">B − A", ">res. A", ">res. B", ">B − A"}}
+	tab := &show.Table{Headings: []string{"mark", ">alloc A", ">alloc B", ">B − A", ">res. A", ">res. B", ">B − A"}}
 	for _, m := range marks {
-		tab.add(m.Name, t.side(m.Allocated.ABytes), t.side(m.Allocated.BBytes), t.difference(m.Allocated.DeltaBytes),
+		tab.Add(m.Name, t.side(m.Allocated.ABytes), t.side(m.Allocated.BBytes), t.difference(m.Allocated.DeltaBytes),
 			t.side(m.Reserved.ABytes), t.side(m.Reserved.BBytes), t.difference(m.Reserved.DeltaBytes))
 	}
 	t.table(tab)
@@ -271,13 +273,13 @@ func (t *compareWriter) compareChecks(checks []CheckCompared) {
 		case open != "":
 			return "OPEN"
 		case v == nil:
-			return absent
+			return show.Absent
 		case *v:
 			return "PASS"
 		}
 		return "FAIL"
 	}
-	tab := &table{headings: []string{"check", "A", "B", "found in A", "found in B"}}
+	tab := &show.Table{Headings: []string{"check", "A", "B", "found in A", "found in B"}}
 	agree := 0
 	for _, c := range checks {
 		a, b := verdict(c.A, c.ANotJudged), verdict(c.B, c.BNotJudged)
@@ -285,9 +287,9 @@ func (t *compareWriter) compareChecks(checks []CheckCompared) {
 			agree++
 			continue
 		}
-		tab.add(c.Name, a, b, shorten(t.found(c.AObserved, c.Unit), 34), shorten(t.found(c.BObserved, c.Unit), 34))
+		tab.Add(c.Name, a, b, show.CutLeft(t.found(c.AObserved, c.Unit), 34), show.CutLeft(t.found(c.BObserved, c.Unit), 34))
 	}
-	if len(tab.rows) > 0 {
+	if len(tab.Rows) > 0 {
 		t.table(tab)
 	}
 	t.line("  %d of %d checks found the same in both.", agree, len(checks))
@@ -295,7 +297,7 @@ func (t *compareWriter) compareChecks(checks []CheckCompared) {
 
 func (t *compareWriter) found(v any, unit string) string {
 	if n, ok := v.(int64); ok && unit == "bytes" {
-		return Bytes(n, t.options.ExactBytes)
+		return show.Bytes(n, t.options.ExactBytes)
 	}
 	return value(v, unit)
 }

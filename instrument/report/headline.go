@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // headline is the report's own, or else which claims fail, where the largest
@@ -50,7 +51,7 @@ func (r *Report) headline() string {
 		sentences = append(sentences, most.Composition())
 	}
 	if least != nil && most != least && most.Peak.AllocatedBytes > least.Peak.AllocatedBytes {
-		sentences = append(sentences, fmt.Sprintf("The least of %d runs is %s's: %s, %s.", peaks, least.Name, Bytes(least.Peak.AllocatedBytes, false), place(least.Peak.Step, least.Peak.Phase)))
+		sentences = append(sentences, fmt.Sprintf("The least of %d runs is %s's: %s, %s.", peaks, least.Name, show.Bytes(least.Peak.AllocatedBytes, false), place(least.Peak.Step, least.Peak.Phase)))
 	}
 	return strings.Join(sentences, " ")
 }
@@ -78,13 +79,13 @@ func (r *Run) Composition() string {
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.bytes, a.bytes) })
 	var words []string
 	for _, part := range parts[:min(2, len(parts))] {
-		words = append(words, fmt.Sprintf("%s is %v", share(part.bytes, r.Peak.AllocatedBytes), part.category))
+		words = append(words, fmt.Sprintf("%s is %v", show.Share(part.bytes, r.Peak.AllocatedBytes), part.category))
 	}
 	verb := "peaks at"
 	if r.Partial() {
 		verb = "failed, and got as far as"
 	}
-	text := fmt.Sprintf("%s %s %s allocated, %s", r.Name, verb, Bytes(r.Peak.AllocatedBytes, false), place(r.Peak.Step, r.Peak.Phase))
+	text := fmt.Sprintf("%s %s %s allocated, %s", r.Name, verb, show.Bytes(r.Peak.AllocatedBytes, false), place(r.Peak.Step, r.Peak.Phase))
 	if len(words) > 0 {
 		text += ": " + strings.Join(words, ", ")
 	}
@@ -106,9 +107,9 @@ func (f *OutOfMemory) title() string {
 func (f *OutOfMemory) text() string {
 	where := (&Peak{Step: f.Step, Phase: f.Phase}).where()
 	text := fmt.Sprintf("At event %s, %s, it asked for %s with %s allocated and %s reserved.",
-		grouped(f.Event), where, Bytes(f.RequestedBytes, false), Bytes(f.AllocatedBytes, false), Bytes(f.ReservedBytes, false))
+		show.Grouped(f.Event), where, show.Bytes(f.RequestedBytes, false), show.Bytes(f.AllocatedBytes, false), show.Bytes(f.ReservedBytes, false))
 	if f.Failures > 1 {
-		text += fmt.Sprintf(" It is the last of %s failed requests.", grouped(int64(f.Failures)))
+		text += fmt.Sprintf(" It is the last of %s failed requests.", show.Grouped(int64(f.Failures)))
 	}
 	if f.Ended {
 		text += " The peak is of the part that ran: it is not what the run needs."

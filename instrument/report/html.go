@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // PageName is the name of the page in a run's folder.
@@ -82,7 +83,7 @@ type pageParts struct {
 
 var loadParts = sync.OnceValue(func() pageParts {
 	p := pageParts{
-		template: template.Must(template.New("page").Funcs(template.FuncMap{"breakable": breakable, "quote": Quote}).Parse(asset("page.html"))),
+		template: template.Must(template.New("page").Funcs(template.FuncMap{"breakable": breakable, "quote": show.Quote}).Parse(asset("page.html"))),
 		library:  "/*\n" + asset("uplot/LICENSE") + "*/\n" + asset("uplot/uPlot.iife.min.js"),
 		program:  asset("timeline.js") + asset("chart.js") + asset("labels.js") + asset("alive.js") + asset("flame.js") + asset("segments.js") + asset("page.js"),
 		style:    asset("uplot/uPlot.min.css") + asset("page.css") + categoryRules(),

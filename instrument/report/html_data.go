@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // pageData is what the page's script reads. Positions are those of events in
@@ -171,15 +172,15 @@ func (p Page) data(histories []*History) pageData {
 		have[i] = h.End - h.First
 		most = max(most, h.Peak.ReservedBytes, h.Peak.AllocatedBytes)
 	}
-	u := unitFor(most)
-	d.Unit, d.UnitBytes = u.name, u.bytes
+	u := show.UnitFor(most)
+	d.Unit, d.UnitBytes = u.Name, u.Bytes
 	limit := int64(p.MaxEvents)
 	if limit <= 0 {
 		limit = DefaultPageEvents
 	}
 	for i, share := range shares(have, limit) {
 		t := newPageTimeline(histories[i], share, pageTextBytes/len(histories))
-		t.Name = Quote(p.Recordings[i].Name)
+		t.Name = show.Quote(p.Recordings[i].Name)
 		t.FlameBy = "stack"
 		if p.Recordings[i].Recorder != nil {
 			t.FlameBy = "module"
@@ -233,13 +234,13 @@ func (t *pageTimeline) moments(h *History) {
 			ph.EndEvent, ph.Ended = t.End, h.time(t.End)
 		}
 		if ph.EndEvent >= t.First {
-			t.Phases = append(t.Phases, pagePhase{Quote(ph.Name), ph.Step, ph.Depth, ph.FirstEvent, ph.EndEvent,
+			t.Phases = append(t.Phases, pagePhase{show.Quote(ph.Name), ph.Step, ph.Depth, ph.FirstEvent, ph.EndEvent,
 				ph.Began.Seconds(), ph.Ended.Seconds(), ph.Error != ""})
 		}
 	}
 	for _, m := range h.Marks {
 		if m.Event >= t.First {
-			t.Marks = append(t.Marks, pageMark{Quote(m.Name), m.Event, m.Time.Seconds()})
+			t.Marks = append(t.Marks, pageMark{show.Quote(m.Name), m.Event, m.Time.Seconds()})
 		}
 	}
 	for _, f := range h.Failures {

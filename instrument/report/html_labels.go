@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // pageNames are the texts that a page's labels and stacks refer to, each once.
@@ -25,7 +27,7 @@ func (n *pageNames) add(s string) (place int64, ok bool) {
 	if place, ok = n.known[s]; ok {
 		return place, true
 	}
-	text := Quote(s)
+	text := show.Quote(s)
 	if utf8.RuneCountInString(text) > pageNameLength {
 		runes := []rune(text)
 		text = string(runes[:pageNameLength/2]) + "…" + string(runes[len(runes)-pageNameLength/2+1:])

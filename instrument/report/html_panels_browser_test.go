@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // drawn waits until what was asked for is on the screen.
@@ -203,7 +204,7 @@ func testSegments(t *testing.T, ctx context.Context) {
 			t.Fatalf("there is no segment at %#x", addr)
 		}
 		s := m.a.Segments()[i]
-		if want := fmt.Sprintf(": %s bytes,", grouped(s.Bytes)); !strings.Contains(text, want) {
+		if want := fmt.Sprintf(": %s bytes,", show.Grouped(s.Bytes)); !strings.Contains(text, want) {
 			t.Errorf("the chosen segment says %q, want %q in it", text, want)
 		}
 		if rows := eval[int](b, `document.querySelectorAll('#segments-list tbody tr').length`); rows != min(len(s.Blocks), 60) {

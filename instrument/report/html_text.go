@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // amountPattern finds a number and its unit.
@@ -15,7 +17,7 @@ var amountPattern = regexp.MustCompile(`(\d) ([KMGT]i?B|bytes|%)`)
 // broken after the marks within long names, and neither within words nor within
 // numbers nor between a number and its unit.
 func breakable(s string) template.HTML {
-	s = amountPattern.ReplaceAllString(Quote(s), "$1\u00a0$2")
+	s = amountPattern.ReplaceAllString(show.Quote(s), "$1\u00a0$2")
 	var out strings.Builder
 	runes := []rune(s)
 	from := 0

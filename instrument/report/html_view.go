@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // pageView is what the page's template shows.
@@ -120,7 +121,7 @@ func (p Page) view(histories []*History) (*pageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &pageView{Title: "tidemark: " + Quote(r.Scenario) + " on " + r.Device.Kind, Report: r, Headline: r.headline(),
+	v := &pageView{Title: "tidemark: " + show.Quote(r.Scenario) + " on " + r.Device.Kind, Report: r, Headline: r.headline(),
 		Device: r.Device.describe() + describePrecision(r.Precision), Settings: settings, Explanation: p.Explanation}
 	for _, c := range r.Checks {
 		observed := "not measured"
@@ -166,14 +167,14 @@ func (p Page) view(histories []*History) (*pageView, error) {
 func (p Page) finding(f Finding, histories []*History) findingView {
 	v := findingView{Finding: f, Heading: cmp.Or(f.Title, f.Kind)}
 	if f.Bytes != 0 {
-		v.Amount = Bytes(f.Bytes, false)
+		v.Amount = show.Bytes(f.Bytes, false)
 	}
 	if f.Event == nil {
 		return v
 	}
 	for i, h := range histories {
 		if (f.Run == "" || f.Run == p.Recordings[i].Name) && h.First <= *f.Event && *f.Event < h.End {
-			v.Shows, v.Index, v.At, v.AtText = true, i, *f.Event, grouped(*f.Event)
+			v.Shows, v.Index, v.At, v.AtText = true, i, *f.Event, show.Grouped(*f.Event)
 			break
 		}
 	}
@@ -185,30 +186,30 @@ func newRunView(index int, r *Run) runView {
 	if r.Peak != nil {
 		most = max(r.Peak.AllocatedBytes, r.Peak.ReservedBytes)
 	}
-	u := unitFor(most)
+	u := show.UnitFor(most)
 	amount := func(n int64) amountView {
-		text := u.format(n, 3)
+		text := u.Format(n, 3)
 		if text == "0.000" && n != 0 {
 			text = "<0.001"
 		}
-		return amountView{text, grouped(n)}
+		return amountView{text, show.Grouped(n)}
 	}
-	v := runView{Run: r, Index: index, Count: absent, Unit: u.name}
+	v := runView{Run: r, Index: index, Count: show.Absent, Unit: u.Name}
 	if r.Parameters > 0 {
-		v.Count = grouped(r.Parameters)
+		v.Count = show.Grouped(r.Parameters)
 	}
 	for _, a := range r.Assumptions {
 		v.Notes = append(v.Notes, a.String())
 	}
 	if r.EventsDropped > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("%s of %s events, the oldest, were not kept; peaks and phases are complete",
-			grouped(r.EventsDropped), grouped(r.Events)))
+			show.Grouped(r.EventsDropped), show.Grouped(r.Events)))
 	}
 	if p := r.Peak; p != nil {
 		v.Allocated, v.Reserved, v.Where = amount(p.AllocatedBytes), amount(p.ReservedBytes), p.where()
 		for _, c := range instrument.Categories() {
 			if n := p.ByCategory[c]; n != 0 {
-				v.Categories = append(v.Categories, categoryView{c.String(), amount(n), share(n, p.AllocatedBytes)})
+				v.Categories = append(v.Categories, categoryView{c.String(), amount(n), show.Share(n, p.AllocatedBytes)})
 			}
 		}
 	}
@@ -219,20 +220,20 @@ func newRunView(index int, r *Run) runView {
 			v.Hidden++
 			return
 		}
-		pv := phaseView{Step: step, Name: p.Phase, Error: p.Error, Seconds: seconds(p.Seconds)}
+		pv := phaseView{Step: step, Name: p.Phase, Error: p.Error, Seconds: show.Seconds(p.Seconds)}
 		pv.Amounts = [6]amountView{amount(p.Start.AllocatedBytes), amount(p.Start.ReservedBytes),
-			amount(p.Peak.AllocatedBytes), amount(p.Peak.ReservedBytes), {Amount: absent}, {Amount: absent}}
+			amount(p.Peak.AllocatedBytes), amount(p.Peak.ReservedBytes), {Amount: show.Absent}, {Amount: show.Absent}}
 		if p.End != nil {
 			pv.Amounts[4], pv.Amounts[5] = amount(p.End.AllocatedBytes), amount(p.End.ReservedBytes)
 		}
 		v.Phases = append(v.Phases, pv)
 	}
 	for i := range r.Phases {
-		row(absent, &r.Phases[i])
+		row(show.Absent, &r.Phases[i])
 	}
 	for _, s := range r.Steps {
 		if (s.Loss != nil || s.Seconds != nil) && len(v.Steps) < pagePhaseRows {
-			step := stepView{strconv.Itoa(s.Step), absent, seconds(s.Seconds)}
+			step := stepView{strconv.Itoa(s.Step), show.Absent, show.Seconds(s.Seconds)}
 			if s.Loss != nil {
 				step.Loss = strconv.FormatFloat(float64(*s.Loss), 'g', 8, 64)
 			}

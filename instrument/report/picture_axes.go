@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 const quarterTurn = math.Pi / 2
@@ -23,7 +24,7 @@ func (p *panel) axes() {
 	})
 	name := plain(9)
 	name.Rotation = quarterTurn
-	p.c.FillText(name.align(-0.5, 0), p.at(-leftMargin+outerMargin+12, plotHeight/2), "memory, "+p.scale.unit.name)
+	p.c.FillText(name.align(-0.5, 0), p.at(-leftMargin+outerMargin+12, plotHeight/2), "memory, "+p.scale.unit.Name)
 
 	s := &p.Series
 	if len(s.Columns) == 0 {
@@ -65,7 +66,7 @@ func (p *panel) legend() {
 	label, value := plain(9), plain(9)
 	entry := func(name string, bytes int64) {
 		p.c.FillText(label.align(0, -0.5), p.at(left+17, y-row/2+1), name)
-		p.c.FillText(value.align(-1, -0.5), p.at(right, y-row/2+1), Bytes(bytes, false))
+		p.c.FillText(value.align(-1, -0.5), p.at(right, y-row/2+1), show.Bytes(bytes, false))
 		y -= row
 	}
 	order := instrument.Categories()
@@ -92,7 +93,7 @@ func (p *panel) legend() {
 		notes = append(notes, fmt.Sprintf("%d marks have no label", p.hidden))
 	}
 	if p.Dropped > 0 {
-		notes = append(notes, fmt.Sprintf("the first %s events were not kept", grouped(p.Dropped)))
+		notes = append(notes, fmt.Sprintf("the first %s events were not kept", show.Grouped(p.Dropped)))
 		if p.Peak.Event < p.Series.FirstEvent {
 			notes = append(notes, "the peak was among them")
 		}

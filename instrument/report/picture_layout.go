@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // layout is where a panel's parts go. Heights are in points; x positions count
@@ -120,7 +121,7 @@ func fit(s string, sty textStyle, room vg.Length) string {
 	if len(s) <= mostLabel && sty.Width(s) <= room {
 		return s
 	}
-	runes := []rune(Quote(s[:min(len(s), mostLabel)]))
+	runes := []rune(show.Quote(s[:min(len(s), mostLabel)]))
 	cut := func(n int) string { return strings.TrimRight(string(runes[:n]), " ,") + "…" }
 	// The longest that has room: width grows with length.
 	n := sort.Search(len(runes), func(n int) bool { return sty.Width(cut(n+1)) > room })

@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // panel is a panel being drawn.
@@ -195,7 +196,7 @@ func (p *panel) peak() {
 		x = (p.x(p.Peak.Event, 0) + p.x(p.Peak.Event+1, 0)) / 2
 	}
 	y := p.scale.y(p.Peak.AllocatedBytes)
-	label := "peak " + Bytes(p.Peak.AllocatedBytes, false)
+	label := "peak " + show.Bytes(p.Peak.AllocatedBytes, false)
 	switch {
 	case p.Peak.Phase != "" && p.Peak.Step != instrument.NoStep:
 		label += fmt.Sprintf(", %s of step %d", p.Peak.Phase, p.Peak.Step)

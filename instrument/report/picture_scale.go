@@ -5,12 +5,14 @@ import (
 	"strconv"
 
 	"gonum.org/v1/plot/vg"
+
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // scale is the axis of bytes that the panels of a picture share.
 type scale struct {
 	most float64 // bytes at the top of the plot
-	unit unit
+	unit show.Unit
 	tick float64 // bytes between ticks
 	// decimals is how many the ticks need.
 	decimals int
@@ -21,16 +23,16 @@ type scale struct {
 const headroom = 0.13
 
 func newScale(panels []Panel) scale {
-	most := kib.bytes // so that a panel of nothing has an axis
+	most := show.KiB.Bytes // so that a panel of nothing has an axis
 	for _, p := range panels {
 		for _, c := range p.Series.Columns {
 			most = max(most, c.AllocatedBytes, c.ReservedBytes)
 		}
 	}
-	s := scale{most: float64(most) / (1 - headroom), unit: unitFor(most)}
-	inUnits := s.most / float64(s.unit.bytes)
+	s := scale{most: float64(most) / (1 - headroom), unit: show.UnitFor(most)}
+	inUnits := s.most / float64(s.unit.Bytes)
 	step := niceStep(inUnits, 6)
-	s.tick = step * float64(s.unit.bytes)
+	s.tick = step * float64(s.unit.Bytes)
 	s.decimals = decimalsOf(step)
 	return s
 }
@@ -44,7 +46,7 @@ func (s scale) y(bytes int64) vg.Length {
 func (s scale) ticks(f func(y vg.Length, label string)) {
 	for i := 0; float64(i)*s.tick <= s.most; i++ {
 		bytes := float64(i) * s.tick
-		f(vg.Length(bytes/s.most*plotHeight), strconv.FormatFloat(bytes/float64(s.unit.bytes), 'f', s.decimals, 64))
+		f(vg.Length(bytes/s.most*plotHeight), strconv.FormatFloat(bytes/float64(s.unit.Bytes), 'f', s.decimals, 64))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // categoryColors are the colours of Okabe and Ito, which people with colour
@@ -59,14 +60,14 @@ const mostLabel = 500
 // labels draws and measures all texts of pictures: quoted, on one line.
 type labels struct{ text.Plain }
 
-func (labels) Lines(s string) []string { return []string{shown(s, mostLabel)} }
+func (labels) Lines(s string) []string { return []string{show.Cut(s, mostLabel)} }
 
 func (l labels) Box(s string, f font.Font) (width, height, depth vg.Length) {
-	return l.Plain.Box(shown(s, mostLabel), f)
+	return l.Plain.Box(show.Cut(s, mostLabel), f)
 }
 
 func (l labels) Draw(c vg.Canvas, s string, sty text.Style, at vg.Point) {
-	l.Plain.Draw(c, shown(s, mostLabel), sty, at)
+	l.Plain.Draw(c, show.Cut(s, mostLabel), sty, at)
 }
 
 // textStyle is a font, a size and a colour.

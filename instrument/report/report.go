@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // Basis is what a number rests on.
@@ -140,7 +141,7 @@ type Assumption struct {
 func (a Assumption) String() string {
 	s := "assumed: " + a.Name
 	if a.Bytes != 0 {
-		s += ", " + Bytes(a.Bytes, true)
+		s += ", " + show.Bytes(a.Bytes, true)
 	}
 	if a.Why != "" {
 		s += ": " + a.Why

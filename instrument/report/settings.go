@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // Settings are a report's settings: an experiment's own and what every command
@@ -88,7 +89,7 @@ func (s Settings) describe() string {
 		if text != "" {
 			text += "; "
 		}
-		text += "limit " + Bytes(n, true) + from(s.Sources["limit_bytes"])
+		text += "limit " + show.Bytes(n, true) + from(s.Sources["limit_bytes"])
 	}
 	return text
 }

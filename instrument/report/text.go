@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // TextOptions configure WriteText. The zero value is the default.
@@ -68,7 +69,7 @@ func (d Device) describe() string {
 		s += ", CUDA " + d.CUDA
 	}
 	if d.MemoryBytes != nil {
-		s += ", " + Bytes(*d.MemoryBytes, false) + " of memory"
+		s += ", " + show.Bytes(*d.MemoryBytes, false) + " of memory"
 	}
 	return s
 }
@@ -77,22 +78,22 @@ func (d Device) describe() string {
 type textWriter struct {
 	options TextOptions
 	out     bytes.Buffer
-	unit    unit // of the present run
+	unit    show.Unit // of the present run
 }
 
 // line writes one line, whatever the arguments hold.
 func (t *textWriter) line(format string, args ...any) {
-	t.out.WriteString(Quote(fmt.Sprintf(format, args...)) + "\n")
+	t.out.WriteString(show.Quote(fmt.Sprintf(format, args...)) + "\n")
 }
 
 // wrapped writes a text after a beginning, in lines of at most width characters.
 func (t *textWriter) wrapped(beginning, text string, width int, indent string) {
-	t.out.WriteString(beginning + wrap(Quote(text), width, indent) + "\n")
+	t.out.WriteString(beginning + show.Wrap(show.Quote(text), width, indent) + "\n")
 }
 
-func (t *textWriter) table(tab *table) {
+func (t *textWriter) table(tab *show.Table) {
 	// Writing to memory cannot fail.
-	_ = tab.write(&t.out)
+	_ = tab.Write(&t.out)
 }
 
 // amount is bytes in the run's unit, or exactly.
@@ -100,7 +101,7 @@ func (t *textWriter) amount(bytes int64) string {
 	if t.options.ExactBytes {
 		return strconv.FormatInt(bytes, 10)
 	}
-	text := t.unit.format(bytes, 3)
+	text := t.unit.Format(bytes, 3)
 	if text == "0.000" && bytes != 0 {
 		return "<0.001"
 	}
@@ -109,9 +110,9 @@ func (t *textWriter) amount(bytes int64) string {
 
 // total is bytes in the run's unit with its name, and exactly if asked for.
 func (t *textWriter) total(bytes int64) string {
-	text := t.unit.format(bytes, 3) + " " + t.unit.name
+	text := t.unit.Format(bytes, 3) + " " + t.unit.Name
 	if t.options.ExactBytes {
-		text += " (" + grouped(bytes) + " bytes)"
+		text += " (" + show.Grouped(bytes) + " bytes)"
 	}
 	return text
 }
@@ -120,7 +121,7 @@ func (t *textWriter) unitName() string {
 	if t.options.ExactBytes {
 		return "bytes"
 	}
-	return t.unit.name
+	return t.unit.Name
 }
 
 func (t *textWriter) run(r *Run) {
@@ -131,16 +132,16 @@ func (t *textWriter) run(r *Run) {
 	if r.Peak != nil {
 		most = max(most, r.Peak.AllocatedBytes, r.Peak.ReservedBytes)
 	}
-	t.unit = unitFor(most)
+	t.unit = show.UnitFor(most)
 
 	t.line("")
-	t.line("%s: %s parameters; bytes are %s", r.Name, grouped(r.Parameters), r.Basis)
+	t.line("%s: %s parameters; bytes are %s", r.Name, show.Grouped(r.Parameters), r.Basis)
 	for _, a := range r.Assumptions {
-		t.wrapped("  ", a.String(), textWidth-4, "    ")
+		t.wrapped("  ", a.String(), show.Width-4, "    ")
 	}
 	if r.EventsDropped > 0 {
 		t.line("  %s of %s events were dropped from the timeline; peaks and phases are complete",
-			grouped(r.EventsDropped), grouped(r.Events))
+			show.Grouped(r.EventsDropped), show.Grouped(r.Events))
 	}
 	t.marks(r.Marks)
 	t.phases(r)
@@ -152,9 +153,9 @@ func (t *textWriter) marks(marks []Mark) {
 		return
 	}
 	t.line("")
-	tab := &table{headings: []string{"mark", ">allocated " + t.unitName(), ">reserved " + t.unitName()}}
+	tab := &show.Table{Headings: []string{"mark", ">allocated " + t.unitName(), ">reserved " + t.unitName()}}
 	for _, m := range marks {
-		tab.add(m.Name, t.amount(m.AllocatedBytes), t.amount(m.ReservedBytes))
+		tab.Add(m.Name, t.amount(m.AllocatedBytes), t.amount(m.ReservedBytes))
 	}
 	t.table(tab)
 }
@@ -163,13 +164,13 @@ func (t *textWriter) marks(marks []Mark) {
 // start, its peaks and its end.
 func (t *textWriter) phases(r *Run) {
 	chosen, hidden := t.chooseSteps(r)
-	tab := &table{headings: []string{">step", "phase", ">start alloc", ">start res.", ">peak alloc", ">peak res.",
+	tab := &show.Table{Headings: []string{">step", "phase", ">start alloc", ">start res.", ">peak alloc", ">peak res.",
 		">end alloc", ">end res.", ">seconds"}}
 	var failures []string
 	queued := false
 	row := func(step string, p *Phase) {
 		queued = queued || p.Timing == Queued
-		end := [2]string{absent, absent}
+		end := [2]string{show.Absent, show.Absent}
 		if p.End != nil {
 			end = [2]string{t.amount(p.End.AllocatedBytes), t.amount(p.End.ReservedBytes)}
 		}
@@ -178,18 +179,18 @@ func (t *textWriter) phases(r *Run) {
 			name += " (failed)"
 			failures = append(failures, p.Phase+": "+p.Error)
 		}
-		tab.add(step, name, t.amount(p.Start.AllocatedBytes), t.amount(p.Start.ReservedBytes),
-			t.amount(p.Peak.AllocatedBytes), t.amount(p.Peak.ReservedBytes), end[0], end[1], seconds(p.Seconds))
+		tab.Add(step, name, t.amount(p.Start.AllocatedBytes), t.amount(p.Start.ReservedBytes),
+			t.amount(p.Peak.AllocatedBytes), t.amount(p.Peak.ReservedBytes), end[0], end[1], show.Seconds(p.Seconds))
 	}
 	for i := range r.Phases {
-		row(absent, &r.Phases[i])
+		row(show.Absent, &r.Phases[i])
 	}
 	for _, s := range chosen {
 		for i := range s.Phases {
 			row(strconv.Itoa(s.Step), &s.Phases[i])
 		}
 	}
-	if len(tab.rows) > 0 {
+	if len(tab.Rows) > 0 {
 		t.line("")
 		t.line("  Phases, in %s (a phase's two peaks need not be simultaneous)", t.unitName())
 		t.table(tab)
@@ -201,7 +202,7 @@ func (t *textWriter) phases(r *Run) {
 		t.line("  … %d of %d steps are not shown here", hidden, len(r.Steps))
 	}
 	for _, f := range failures {
-		t.wrapped("  failed: ", f, textWidth-10, "    ")
+		t.wrapped("  failed: ", f, show.Width-10, "    ")
 	}
 	t.losses(r.Steps)
 }
@@ -278,10 +279,10 @@ func (t *textWriter) peak(p *Peak, reserved *ReservedPeak, partial bool) {
 		t.line("  %*s with %s of it allocated at that moment", len(name)+len(" reserved "), "", t.total(reserved.AllocatedBytes))
 	}
 	t.line("")
-	tab := &table{headings: []string{then, ">" + t.unitName(), ">share"}}
+	tab := &show.Table{Headings: []string{then, ">" + t.unitName(), ">share"}}
 	for _, c := range instrument.Categories() {
 		if n := p.ByCategory[c]; n != 0 {
-			tab.add(c.String(), t.amount(n), share(n, p.AllocatedBytes))
+			tab.Add(c.String(), t.amount(n), show.Share(n, p.AllocatedBytes))
 		}
 	}
 	t.table(tab)
@@ -290,9 +291,9 @@ func (t *textWriter) peak(p *Peak, reserved *ReservedPeak, partial bool) {
 		return
 	}
 	t.line("")
-	tab = &table{headings: []string{">" + t.unitName(), ">share", ">blocks", "category", "op", "module"}}
+	tab = &show.Table{Headings: []string{">" + t.unitName(), ">share", ">blocks", "category", "op", "module"}}
 	for _, h := range p.Top[:min(t.options.Top, len(p.Top))] {
-		tab.add(t.amount(h.Bytes), share(h.Bytes, p.AllocatedBytes), strconv.FormatInt(h.Blocks, 10), h.Category.String(),
+		tab.Add(t.amount(h.Bytes), show.Share(h.Bytes, p.AllocatedBytes), strconv.FormatInt(h.Blocks, 10), h.Category.String(),
 			orAbsent(h.Op), orAbsent(h.Module))
 	}
 	t.table(tab)
@@ -300,7 +301,7 @@ func (t *textWriter) peak(p *Peak, reserved *ReservedPeak, partial bool) {
 
 func orAbsent(s string) string {
 	if s == "" {
-		return absent
+		return show.Absent
 	}
 	return s
 }
@@ -318,8 +319,8 @@ func (t *textWriter) checks(checks []Check) {
 		if c.Claim != "" {
 			head += ": " + c.Claim
 		}
-		t.wrapped(c.Verdict()+"  ", head, textWidth-6, "      ")
-		t.wrapped("      ", c.found(), textWidth-6, "      ")
+		t.wrapped(c.Verdict()+"  ", head, show.Width-6, "      ")
+		t.wrapped("      ", c.found(), show.Width-6, "      ")
 	}
 	t.line("%s", Summary(checks))
 }
@@ -343,14 +344,14 @@ func (c Check) found() string {
 // value shows an expected or observed value.
 func value(v any, unit string) string {
 	if v == nil {
-		return absent
+		return show.Absent
 	}
 	if unit == "bytes" {
 		switch n := v.(type) {
 		case int64:
-			return Bytes(n, true)
+			return show.Bytes(n, true)
 		case int:
-			return Bytes(int64(n), true)
+			return show.Bytes(int64(n), true)
 		}
 	}
 	s := fmt.Sprint(v)
@@ -358,7 +359,7 @@ func value(v any, unit string) string {
 	case float64:
 		s = strconv.FormatFloat(n, 'g', 8, 64)
 	case int64:
-		s = grouped(n)
+		s = show.Grouped(n)
 	}
 	if unit != "" {
 		s += " " + unit

@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // signs are the characters that pictures are made of.
@@ -44,11 +44,11 @@ func (m *Model) colour(s string, c ansi.BasicColor) string {
 }
 
 // size is bytes as the viewer shows them.
-func (m *Model) size(n int64) string { return report.Bytes(n, false) }
+func (m *Model) size(n int64) string { return show.Bytes(n, false) }
 
 // cut is a text of any origin in at most n columns.
 func (m *Model) cut(s string, n int) string {
-	s = report.Quote(s)
+	s = show.Quote(s)
 	if m.options.ASCII {
 		return ansi.Truncate(s, max(n, 0), "~")
 	}
@@ -57,7 +57,7 @@ func (m *Model) cut(s string, n int) string {
 
 // cutLeft keeps the end of a text.
 func (m *Model) cutLeft(s string, n int) string {
-	s = report.Quote(s)
+	s = show.Quote(s)
 	if w := ansi.StringWidth(s); w > n && n > 1 {
 		mark := "…"
 		if m.options.ASCII {
@@ -136,7 +136,7 @@ func (m *Model) head(i int) []string {
 	if h.Timed() {
 		time = fmt.Sprintf(", %.6f s", h.Times[s.cursor-h.First].Seconds())
 	}
-	rest := fmt.Sprintf("  event %d of %d%s  %s", s.cursor, h.End, time, report.Quote(where))
+	rest := fmt.Sprintf("  event %d of %d%s  %s", s.cursor, h.End, time, show.Quote(where))
 	name := m.cutLeft(s.Name, max(12, m.width-ansi.StringWidth(rest)))
 	if i == m.active {
 		name = m.bold(name)
@@ -145,7 +145,7 @@ func (m *Model) head(i int) []string {
 	// As exact as there is room for.
 	var second string
 	for _, exact := range [][2]bool{{true, true}, {true, false}, {false, false}} {
-		second = fmt.Sprintf("allocated %s  reserved %s", report.Bytes(allocated, exact[0]), report.Bytes(reserved, exact[1]))
+		second = fmt.Sprintf("allocated %s  reserved %s", show.Bytes(allocated, exact[0]), show.Bytes(reserved, exact[1]))
 		if len(second) <= m.width {
 			break
 		}
@@ -173,10 +173,10 @@ func (m *Model) tabs() string {
 		case m.mark != nil:
 			line += fmt.Sprintf(", less event %d", m.mark.event)
 			if m.mark.subject != m.active {
-				line += " of " + report.Quote(m.subjects[m.mark.subject].Name)
+				line += " of " + show.Quote(m.subjects[m.mark.subject].Name)
 			}
 		case m.against:
-			line += ", less " + report.Quote(m.subjects[1-m.active].Name)
+			line += ", less " + show.Quote(m.subjects[1-m.active].Name)
 		}
 	}
 	return ansi.Truncate(line, m.width, "")

@@ -8,7 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // lines are those of the pane.
@@ -76,7 +76,7 @@ func (m *Model) names(r row, room int) string {
 	at := r.node
 	for range r.chain {
 		at = at.outer
-		longer := report.Quote(at.name) + link + text
+		longer := show.Quote(at.name) + link + text
 		if ansi.StringWidth(longer) > room {
 			if more := m.signs().more + text; ansi.StringWidth(more) <= room {
 				return more
@@ -90,8 +90,8 @@ func (m *Model) names(r row, room int) string {
 
 // short is a name; of one that is too long the folders are left out.
 func (m *Model) short(name string, room int) string {
-	if ansi.StringWidth(report.Quote(name)) <= room {
-		return report.Quote(name)
+	if ansi.StringWidth(show.Quote(name)) <= room {
+		return show.Quote(name)
 	}
 	file, rest, found := strings.Cut(name, " ")
 	if i := strings.LastIndexByte(file, '/'); i >= 0 && found {
@@ -107,7 +107,7 @@ const sizeWidth = len("1023.9 MiB")
 func (m *Model) findings() []string {
 	var lines []string
 	paragraph := func(indent, text string) {
-		for _, line := range strings.Split(ansi.Wordwrap(report.Quote(text), m.width-len(indent)-1, ""), "\n") {
+		for _, line := range strings.Split(ansi.Wordwrap(show.Quote(text), m.width-len(indent)-1, ""), "\n") {
 			for _, part := range strings.Split(ansi.Hardwrap(line, m.width-len(indent)-1, true), "\n") {
 				lines = append(lines, indent+part)
 			}
@@ -158,7 +158,7 @@ func (m *Model) phases() []string {
 		if p.Step != instrument.NoStep {
 			step = fmt.Sprint(p.Step)
 		}
-		lines = append(lines, m.cut(fmt.Sprintf("%5s %-12s %*s %*s %*s  %d to %d", step, report.Quote(p.Name), width, m.size(p.Start.AllocatedBytes),
+		lines = append(lines, m.cut(fmt.Sprintf("%5s %-12s %*s %*s %*s  %d to %d", step, show.Quote(p.Name), width, m.size(p.Start.AllocatedBytes),
 			width, m.size(p.Peak.AllocatedBytes), width, m.size(p.End.AllocatedBytes), p.FirstEvent, p.EndEvent-1), m.width))
 	}
 	if len(lines) == 1 {

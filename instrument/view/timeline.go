@@ -6,7 +6,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // timeline draws a subject's timeline: allocated bytes as bars, the reserved
@@ -115,7 +115,7 @@ func (m *Model) phaseLine(s *subject) string {
 			continue
 		}
 		cells[from] = m.signs().between
-		name := report.Quote(p.Name)
+		name := show.Quote(p.Name)
 		if ansi.StringWidth(name) != len([]rune(name)) || len([]rune(name)) > to-from-1 {
 			runes := []rune(name)
 			if to-from-1 < 3 || ansi.StringWidth(name) != len(runes) {

@@ -1,6 +1,6 @@
 // Package show writes numbers, names and tables for people: on a terminal, in a
 // picture, on a page.
-package report
+package show
 
 import (
 	"strconv"
@@ -10,32 +10,32 @@ import (
 )
 
 // unit is a unit that bytes are shown in.
-type unit struct {
-	name  string
-	bytes int64
+type Unit struct {
+	Name  string
+	Bytes int64
 }
 
 var (
-	gib = unit{"GiB", 1 << 30}
-	mib = unit{"MiB", 1 << 20}
-	kib = unit{"KiB", 1 << 10}
+	GiB = Unit{"GiB", 1 << 30}
+	MiB = Unit{"MiB", 1 << 20}
+	KiB = Unit{"KiB", 1 << 10}
 )
 
 // unitFor is GiB, or a smaller unit when the greatest value is a small part of
 // one.
-func unitFor(most int64) unit {
+func UnitFor(most int64) Unit {
 	switch {
-	case most >= gib.bytes/4:
-		return gib
-	case most >= mib.bytes/4:
-		return mib
+	case most >= GiB.Bytes/4:
+		return GiB
+	case most >= MiB.Bytes/4:
+		return MiB
 	}
-	return kib
+	return KiB
 }
 
 // format gives bytes in the unit, without its name.
-func (u unit) format(bytes int64, decimals int) string {
-	return strconv.FormatFloat(float64(bytes)/float64(u.bytes), 'f', decimals, 64)
+func (u Unit) Format(bytes int64, decimals int) string {
+	return strconv.FormatFloat(float64(bytes)/float64(u.Bytes), 'f', decimals, 64)
 }
 
 // Bytes gives a number of bytes in a fitting unit, such as "1.863 GiB" (2^30
@@ -44,13 +44,13 @@ func (u unit) format(bytes int64, decimals int) string {
 func Bytes(n int64, exact bool) string {
 	text := size.Text(n)
 	if exact {
-		text += " (" + grouped(n) + " bytes)"
+		text += " (" + Grouped(n) + " bytes)"
 	}
 	return text
 }
 
 // grouped is a number with commas between groups of three digits.
-func grouped(n int64) string {
+func Grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	digits, negative := strings.CutPrefix(digits, "-")
 	var out strings.Builder
@@ -67,10 +67,10 @@ func grouped(n int64) string {
 }
 
 // absent stands for a measurement that was not made.
-const absent = "-"
+const Absent = "-"
 
 // share is a part of a whole in percent.
-func share(part, whole int64) string {
+func Share(part, whole int64) string {
 	percent := 100 * float64(part) / float64(whole)
 	if percent < 0.05 {
 		return "<0.1%"
@@ -79,9 +79,9 @@ func share(part, whole int64) string {
 }
 
 // seconds is a time in seconds, or a dash where none was measured.
-func seconds(s *float64) string {
+func Seconds(s *float64) string {
 	if s == nil {
-		return absent
+		return Absent
 	}
 	return strconv.FormatFloat(*s, 'f', 4, 64)
 }

@@ -1,4 +1,4 @@
-package report
+package show
 
 import (
 	"io"
@@ -7,19 +7,19 @@ import (
 )
 
 // textWidth is how many columns of a terminal the tables use.
-const textWidth = 100
+const Width = 100
 
 // cellWidth is the most of it that a column but the last takes.
 const cellWidth = 60
 
 // table lines text up in columns. A heading that begins with ">" makes its
 // column flush right.
-type table struct {
-	headings []string
-	rows     [][]string
+type Table struct {
+	Headings []string
+	Rows     [][]string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // fitted are cells as they are written: quoted, and all but the last, which has
 // what room is left, at most cellWidth wide.
@@ -30,22 +30,22 @@ func fitted(cells []string) []string {
 		if i == len(cells)-1 {
 			most = len(cell) + 1
 		}
-		out[i] = shorten(Quote(cell), most)
+		out[i] = CutLeft(Quote(cell), most)
 	}
 	return out
 }
 
 // write writes the table indented by two spaces. The last column is cut to what
 // is left of the width; a gap shrinks from two spaces to one if that helps.
-func (t *table) write(w io.Writer) error {
-	widths := make([]int, len(t.headings))
-	right := make([]bool, len(t.headings))
-	headings := make([]string, len(t.headings))
-	for i, h := range t.headings {
+func (t *Table) Write(w io.Writer) error {
+	widths := make([]int, len(t.Headings))
+	right := make([]bool, len(t.Headings))
+	headings := make([]string, len(t.Headings))
+	for i, h := range t.Headings {
 		headings[i], right[i] = strings.CutPrefix(h, ">")
 	}
 	rows := [][]string{fitted(headings)}
-	for _, row := range t.rows {
+	for _, row := range t.Rows {
 		rows = append(rows, fitted(row))
 	}
 	for _, row := range rows {
@@ -57,7 +57,7 @@ func (t *table) write(w io.Writer) error {
 	for _, n := range widths {
 		total += n + 2
 	}
-	if total-2 > textWidth {
+	if total-2 > Width {
 		gap = " "
 	}
 	var out strings.Builder
@@ -69,8 +69,8 @@ func (t *table) write(w io.Writer) error {
 			case right[i]:
 				line += pad + cell
 			case i == len(row)-1:
-				room := max(textWidth-utf8.RuneCountInString(line), 20)
-				line += shorten(cell, room)
+				room := max(Width-utf8.RuneCountInString(line), 20)
+				line += CutLeft(cell, room)
 			default:
 				line += cell + pad
 			}
@@ -86,7 +86,7 @@ func (t *table) write(w io.Writer) error {
 
 // shorten cuts the beginning of a text off if it is longer than n characters:
 // of a path, the end tells most.
-func shorten(s string, n int) string {
+func CutLeft(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
 	}
@@ -100,7 +100,7 @@ func shorten(s string, n int) string {
 
 // wrap breaks a text into lines of at most width characters where it has
 // spaces, and indents all but the first.
-func wrap(s string, width int, indent string) string {
+func Wrap(s string, width int, indent string) string {
 	var out strings.Builder
 	column := 0
 	for i, word := range strings.Fields(s) {

@@ -1,4 +1,4 @@
-package report
+package show
 
 import (
 	"fmt"
@@ -51,7 +51,7 @@ func Quote(s string) string {
 }
 
 // shown is s quoted and, if it is longer than n characters, cut at its end.
-func shown(s string, n int) string {
+func Cut(s string, n int) string {
 	if len(s) > 8*n { // more is not shown in any case
 		s = s[:8*n]
 	}
