@@ -111,15 +111,15 @@ func (c *compiler) replay(segment int) error {
 			}
 		}
 	}
-	last := c.lastNeeded(needed)
+	again := c.rules.replays(c, segment, needed)
 	for _, n := range c.forward {
-		if needed[n] || c.eager() && c.segmentOf[n] == segment && n.ID() <= last {
+		if again(n) {
 			needed[n] = true
 			if err := c.emit(n, true, true); err != nil {
 				return err
 			}
 		}
 	}
-	c.keepToEnd(needed)
+	c.rules.replayed(c, needed)
 	return nil
 }

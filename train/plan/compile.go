@@ -34,7 +34,7 @@ type compiler struct {
 	steps  []irStep
 	uses   [][]int // by value: the steps that read it
 
-	sums  eagerSums
+	rules discipline
 	keeps map[*gorgonia.Node][]*gorgonia.Node // by the node after which they end
 
 	segmentOf map[*gorgonia.Node]int
@@ -206,7 +206,6 @@ func (c *compiler) order() {
 		key[n] = k
 	}
 	slices.SortStableFunc(c.backward, func(a, b *gorgonia.Node) int { return cmp.Compare(key[b], key[a]) })
-	c.findSums()
 }
 
 // describe is a node's description: its operation's own, or ours for the sums
@@ -232,10 +231,6 @@ func (c *compiler) emitAll() error {
 	c.at = make(map[result]int)
 	c.again = make(map[result]int)
 	c.replayed = make(map[int]bool)
-	params := make(map[*gorgonia.Node]*nn.Parameter)
-	for i, n := range c.wrtNodes {
-		params[n] = c.wrt[i]
-	}
 	for _, n := range c.b.Inputs() {
 		c.addSource(n, KindInput, nil)
 		c.plan.InputNames = append(c.plan.InputNames, n.Name())
@@ -257,38 +252,18 @@ func (c *compiler) emitAll() error {
 		}
 	}
 	c.plan.ForwardSteps = len(c.steps)
-	waiting := make(map[*gorgonia.Node][]*nn.Parameter)
+	w := make(waiting)
 	for _, p := range c.wrt {
 		if g := c.gradients[p]; g != nil {
-			waiting[g] = append(waiting[g], p)
+			w[g] = append(w[g], p)
 		}
 	}
-	if c.eager() {
-		if err := c.emitBackward(waiting); err != nil {
-			return err
-		}
-	}
-	for _, n := range c.backward {
-		if c.eager() {
-			break
-		}
-		if err := c.b.Options().Interrupt(); err != nil {
-			return err
-		}
-		if err := c.replayFor(n); err != nil {
-			return err
-		}
-		if err := c.emit(n, true, false); err != nil {
-			return err
-		}
-		for _, p := range waiting[n] {
-			c.deposit(p)
-		}
-		delete(waiting, n)
+	if err := c.rules.backward(c, w); err != nil {
+		return err
 	}
 	// What is left are gradients that are the seed itself, or a value of forward.
 	for _, p := range c.wrt {
-		if _, ok := waiting[c.gradients[p]]; ok {
+		if _, ok := w[c.gradients[p]]; ok {
 			if err := c.replayOf(result{c.gradients[p], -1}); err != nil {
 				return err
 			}
@@ -347,16 +322,13 @@ func (c *compiler) emit(n *gorgonia.Node, backward, recomputed bool) error {
 	if recomputed {
 		where = c.again
 	}
-	if c.eager() && d.View != nil && d.View.Extra >= 0 {
+	if d.View != nil && d.View.Extra >= 0 {
 		where[result{n, -1}] = s.in[len(d.In)] // another name for the extra result
 		return nil
 	}
 	v := irValue{spec: d.Out, node: n, view: -1, maker: index}
 	if d.View != nil {
 		of := s.in[d.View.Operand]
-		if d.View.Extra >= 0 {
-			of = s.in[len(d.In)]
-		}
 		v.view, v.offset = of, d.View.Offset*d.Out.DType.Size()
 		s.in = []int{of}
 	}

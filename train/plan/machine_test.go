@@ -343,7 +343,7 @@ func (m *machine) step(s *Step) {
 		m.compute(s)
 	}
 	for _, v := range s.In[s.Operands:] {
-		if m.c.eager() {
+		if isAutograd(m.c) {
 			m.read(v) // what a variable refers to is there, a result of this step too
 		}
 		m.counts.kept++

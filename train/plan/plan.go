@@ -116,7 +116,7 @@ func compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*compile
 	if len(outputs) == 0 {
 		return nil, errors.New("plan: no outputs")
 	}
-	c := &compiler{b: b, outputs: outputs, options: options, plan: &Plan{}}
+	c := &compiler{b: b, outputs: outputs, options: options, plan: &Plan{}, rules: disciplineOf(b)}
 	if err := c.backpropagate(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
@@ -127,9 +127,7 @@ func compile(b *nn.Builder, outputs []*gorgonia.Node, options Options) (*compile
 	if err := c.emitAll(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	if !c.eager() {
-		c.accumulateInPlace()
-	}
+	c.rules.join(c)
 	c.place()
 	c.label()
 	c.findCalls()

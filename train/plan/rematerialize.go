@@ -12,15 +12,12 @@ import (
 // is computed again when backward first reads it. The values are the same to
 // the bit; what is saved is the memory that PyTorch spends on keeping both.
 //
-// The eager composition keeps what PyTorch keeps.
-//
-// Operations of the eager composition keep what PyTorch keeps, and those within
-// a checkpointed segment are left alone: they are computed
-// again with it.
+// Those within a checkpointed segment are left alone: they are computed again
+// with it.
 func (c *compiler) findCheap() {
 	c.cheap = make(map[*gorgonia.Node]bool)
 	c.cheapIn = make(map[int]*gorgonia.Node)
-	if c.options.SaveAll || len(c.options.Differentiate) == 0 || c.eager() {
+	if c.options.SaveAll || len(c.options.Differentiate) == 0 || !c.rules.dropsCheap() {
 		return
 	}
 	read := make(map[result]bool) // what backward reads

@@ -153,7 +153,7 @@ func (r *rules) places() error {
 		}
 		out := s.Out[0]
 		fresh := slices.Contains(s.Fresh, r.p.Values[out].Storage)
-		if r.c.eager() {
+		if isAutograd(r.c) {
 			if !fresh && !r.isSum(s, i) {
 				return r.fault(i, "takes the place of an operand, which no operation of PyTorch's does")
 			}
@@ -184,7 +184,7 @@ func (r *rules) sums() error {
 			continue
 		}
 		a, b := s.In[0], s.In[1]
-		if r.c.eager() {
+		if isAutograd(r.c) {
 			k := r.p.Values[a].Storage
 			view := r.viewOf[a] >= 0 || r.maker[a] >= 0 && r.p.Steps[r.maker[a]].Description.HandsOnView
 			if fresh := len(s.Fresh) > 0; !fresh {
@@ -227,7 +227,7 @@ func (r *rules) gradients() error {
 		v := s.In[0]
 		k := r.p.Values[v].Storage
 		st := r.p.Storages[k]
-		if r.c.eager() {
+		if isAutograd(r.c) {
 			continue
 		}
 		// Who writes and who reads the storage.
@@ -272,7 +272,7 @@ func (r *rules) cheap() error {
 	}
 	for i := range r.p.Steps {
 		s := &r.p.Steps[i]
-		if !s.recomputed || r.c.eager() || inside(s.Out[0]) {
+		if !s.recomputed || isAutograd(r.c) || inside(s.Out[0]) {
 			continue
 		}
 		if r.c.options.SaveAll {
@@ -357,7 +357,7 @@ func (r *rules) segment(n *gorgonia.Node) int {
 // arguments checks that PyTorch's checkpoint refers to a block's arguments until
 // the last node of the block's gradient.
 func (r *rules) arguments() error {
-	if !r.c.eager() {
+	if !isAutograd(r.c) {
 		return nil
 	}
 	for i, seg := range r.c.b.Segments() {
@@ -399,4 +399,10 @@ func (r *rules) labels() error {
 		}
 	}
 	return nil
+}
+
+// isAutograd reports whether a plan follows PyTorch's discipline.
+func isAutograd(c *compiler) bool {
+	_, is := c.rules.(*autograd)
+	return is
 }

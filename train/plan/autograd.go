@@ -5,11 +5,10 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
-// Plans of the eager composition follow PyTorch's rules for memory:
+// autograd is the discipline of PyTorch, for plans that predict its memory:
 //
 //   - An operation makes new tensors for its results. Nothing is written over
 //     and no gradient is added to where it is made.
@@ -18,49 +17,28 @@ import (
 //   - Contributions to a gradient are added as they come: in place when the sum
 //     so far is a tensor that nothing else refers to, into a new tensor when it
 //     is a view or still read by others.
-//   - A value lives as long as a variable of a Python function that is still
-//     running refers to it (nn.Keep).
+//   - A checkpointed block runs again from its beginning to the last value that
+//     is needed, and refers to its arguments until its last node is done.
+type autograd struct{ sums sums }
 
-// eager reports whether the plan follows PyTorch's rules.
-func (c *compiler) eager() bool { return c.b.Options().Composition == nn.Eager }
+// join does nothing: contributions are added by steps of their own.
+func (*autograd) join(*compiler) {}
 
-// needKeeps adds nodes that are computed for their own sake and notes what is
-// kept until when.
-func (c *compiler) needKeeps(needed map[*gorgonia.Node]bool, need func(*gorgonia.Node)) {
-	c.keeps = make(map[*gorgonia.Node][]*gorgonia.Node)
-	for _, k := range c.b.Keeps() {
-		if k.Value == k.Until {
-			need(k.Value)
-		}
-	}
-	var last *gorgonia.Node
-	index := func(n *gorgonia.Node) *gorgonia.Node {
-		// The last needed node up to n: n itself may be computed for nothing.
-		all := c.b.Graph().AllNodes()
-		for id := n.ID(); id >= 0; id-- {
-			if m := all[id]; needed[m] && m.Op() != nil && !isAlias(m) {
-				return m
-			}
-		}
+func (*autograd) dropsCheap() bool { return false }
+
+// writesOver is for sums of contributions, which the engine itself makes.
+func (*autograd) writesOver(s *irStep) bool { return s.node == nil }
+
+func (*autograd) group(s *irStep) *gorgonia.Node {
+	if s.node == nil || !s.backward || s.recomputed {
 		return nil
 	}
-	for _, k := range c.b.Keeps() {
-		if last = index(k.Until); last != nil && k.Value != last && k.Value != k.Until {
-			c.keeps[last] = append(c.keeps[last], k.Value)
-		}
-	}
+	return op.ForwardOf(s.node)
 }
 
-// isAlias reports whether a node only names an extra result, which takes no
-// step.
-func isAlias(n *gorgonia.Node) bool {
-	o, ok := n.Op().(*op.Operation)
-	return ok && o.Describe().View != nil && o.Describe().View.Extra >= 0
-}
-
-// eagerSums are the sums of gradients' contributions: Gorgonia's trees of
+// sums are the sums of gradients' contributions: Gorgonia's trees of
 // additions, taken as lists in the order in which the parts are made.
-type eagerSums struct {
+type sums struct {
 	inner map[*gorgonia.Node]bool             // every addition
 	of    map[*gorgonia.Node][]*gorgonia.Node // part → roots
 	parts map[*gorgonia.Node]int              // root → number of parts still to come
@@ -68,14 +46,9 @@ type eagerSums struct {
 	begun map[*gorgonia.Node]bool
 }
 
-func (s *eagerSums) isSum(n *gorgonia.Node) bool { return s.inner[n] }
-
 // findSums flattens the additions among the backward nodes.
-func (c *compiler) findSums() {
-	if !c.eager() {
-		return
-	}
-	c.sums = eagerSums{
+func (t *autograd) findSums(c *compiler) {
+	t.sums = sums{
 		inner: make(map[*gorgonia.Node]bool), of: make(map[*gorgonia.Node][]*gorgonia.Node),
 		parts: make(map[*gorgonia.Node]int), sofar: make(map[*gorgonia.Node]int), begun: make(map[*gorgonia.Node]bool),
 	}
@@ -84,7 +57,7 @@ func (c *compiler) findSums() {
 		for _, in := range op.Operands(n) {
 			readers[in]++
 		}
-		c.sums.inner[n] = op.IsGorgoniaAdd(n)
+		t.sums.inner[n] = op.IsGorgoniaAdd(n)
 	}
 	gradient := make(map[*gorgonia.Node]bool)
 	for _, g := range c.gradients {
@@ -93,11 +66,11 @@ func (c *compiler) findSums() {
 	// A sum within a sum that nothing else reads is part of it.
 	absorbed := make(map[*gorgonia.Node]bool)
 	for _, n := range c.backward {
-		if !c.sums.inner[n] {
+		if !t.sums.inner[n] {
 			continue
 		}
 		for _, in := range op.Operands(n) {
-			if c.sums.inner[in] && readers[in] == 1 && !gradient[in] {
+			if t.sums.inner[in] && readers[in] == 1 && !gradient[in] {
 				absorbed[in] = true
 			}
 		}
@@ -109,12 +82,12 @@ func (c *compiler) findSums() {
 				collect(root, in)
 				continue
 			}
-			c.sums.of[in] = append(c.sums.of[in], root)
-			c.sums.parts[root]++
+			t.sums.of[in] = append(t.sums.of[in], root)
+			t.sums.parts[root]++
 		}
 	}
 	for _, n := range c.backward {
-		if c.sums.inner[n] && !absorbed[n] {
+		if t.sums.inner[n] && !absorbed[n] {
 			collect(n, n)
 		}
 	}
@@ -122,24 +95,24 @@ func (c *compiler) findSums() {
 
 // addUp takes a new gradient to the sums that it is part of and lists the sums
 // that are complete with it.
-func (c *compiler) addUp(n *gorgonia.Node) (done []*gorgonia.Node) {
-	for _, root := range c.sums.of[n] {
+func (t *autograd) addUp(c *compiler, n *gorgonia.Node) (done []*gorgonia.Node) {
+	for _, root := range t.sums.of[n] {
 		v := c.find(result{n, -1}, true)
-		c.sums.parts[root]--
+		t.sums.parts[root]--
 		if part := c.partOf(v); part > 0 {
 			c.at[result{root, part - 2}] = v // the result, then the extras
-			if c.sums.parts[root] == 0 {
+			if t.sums.parts[root] == 0 {
 				done = append(done, root)
-				done = append(done, c.addUp(root)...)
+				done = append(done, t.addUp(c, root)...)
 			}
 			continue
 		}
-		if !c.sums.begun[root] {
-			c.sums.begun[root] = true
-			c.sums.sofar[root] = v
+		if !t.sums.begun[root] {
+			t.sums.begun[root] = true
+			t.sums.sofar[root] = v
 			continue
 		}
-		a := c.sums.sofar[root]
+		a := t.sums.sofar[root]
 		d := op.AddDescription(c.values[a].spec)
 		d.InPlace = nil
 		if !c.isHandedOnView(a) {
@@ -148,11 +121,11 @@ func (c *compiler) addUp(n *gorgonia.Node) (done []*gorgonia.Node) {
 		z := len(c.values)
 		c.values = append(c.values, irValue{spec: c.values[a].spec, node: root, view: -1, maker: len(c.steps)})
 		c.steps = append(c.steps, irStep{d: &d, in: []int{a, v}, out: []int{z}, into: -1, backward: true})
-		c.sums.sofar[root] = z
-		if c.sums.parts[root] == 0 {
+		t.sums.sofar[root] = z
+		if t.sums.parts[root] == 0 {
 			c.at[result{root, -1}] = z
 			done = append(done, root)
-			done = append(done, c.addUp(root)...)
+			done = append(done, t.addUp(c, root)...)
 		}
 	}
 	return done
@@ -173,35 +146,22 @@ func (c *compiler) isHandedOnView(v int) bool {
 	return cv.view >= 0 || cv.maker >= 0 && c.steps[cv.maker].d != nil && c.steps[cv.maker].d.HandsOnView && c.steps[cv.maker].out[0] == v
 }
 
-// groupEnd is the last step of the autograd node that a backward step belongs
-// to: what a node used goes when all of it is done. A recomputed value is only
-// referred to by the node's own operations, not by what it saved.
-func (c *compiler) groupEnd(i int, recomputed bool) int {
-	steps := c.plan.Steps
-	if steps[i].group == nil {
-		return i
-	}
-	for i+1 < len(steps) && steps[i+1].group == steps[i].group && !(recomputed && steps[i+1].Description.Validates) {
-		i++
-	}
-	return i
-}
-
-// emitBackward lists the backward steps of the eager composition: the
+// backward lists the
 // operations of one autograd node together, then the sums that its gradients
 // complete, then what goes to parameters.
-func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) error {
+func (t *autograd) backward(c *compiler, w waiting) error {
+	t.findSums(c)
 	var nodes []*gorgonia.Node
 	for _, n := range c.backward {
-		if !c.sums.isSum(n) {
+		if !t.sums.inner[n] {
 			nodes = append(nodes, n)
 		}
 	}
-	for _, n := range c.givenParts() {
+	for _, n := range t.givenParts(c) {
 		if err := c.replayOf(result{n, -1}); err != nil {
 			return err
 		}
-		c.depositAll(c.addUp(n), waiting)
+		w.deposit(c, t.addUp(c, n)...)
 	}
 	// A checkpointed block's arguments are referred to until its last node.
 	last := make(map[int]*gorgonia.Node)
@@ -241,9 +201,9 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 		var done []*gorgonia.Node
 		for _, n := range group {
 			done = append(done, n)
-			done = append(done, c.addUp(n)...)
+			done = append(done, t.addUp(c, n)...)
 		}
-		c.depositAll(done, waiting)
+		w.deposit(c, done...)
 	}
 	return nil
 }
@@ -251,42 +211,29 @@ func (c *compiler) emitBackward(waiting map[*gorgonia.Node][]*nn.Parameter) erro
 // givenParts are contributions to gradients that are there before backward
 // begins: the gradients that it starts from, and values of forward that an
 // operation gives as a gradient.
-func (c *compiler) givenParts() []*gorgonia.Node {
+func (t *autograd) givenParts(c *compiler) []*gorgonia.Node {
 	given := slices.Clone(c.seeds)
 	for _, n := range c.forward {
-		if len(c.sums.of[n]) > 0 {
+		if len(t.sums.of[n]) > 0 {
 			given = append(given, n)
 		}
 	}
 	return given
 }
 
-// depositAll hands over the gradients that are there with some nodes.
-func (c *compiler) depositAll(done []*gorgonia.Node, waiting map[*gorgonia.Node][]*nn.Parameter) {
-	for _, n := range done {
-		for _, p := range waiting[n] {
-			c.deposit(p)
-		}
-		delete(waiting, n)
-	}
-}
-
-// lastNeeded is the greatest id of a set of nodes. PyTorch computes a segment
-// again from its beginning up to the last value that backward needs.
-func (c *compiler) lastNeeded(nodes map[*gorgonia.Node]bool) int64 {
+// replays all operations of the segment from its beginning up to the last value
+// that backward needs.
+func (*autograd) replays(c *compiler, segment int, needed map[*gorgonia.Node]bool) func(*gorgonia.Node) bool {
 	last := int64(-1)
-	for n := range nodes {
+	for n := range needed {
 		last = max(last, n.ID())
 	}
-	return last
+	return func(n *gorgonia.Node) bool { return c.segmentOf[n] == segment && n.ID() <= last }
 }
 
-// keepToEnd keeps recomputed values whose function was left early until the
-// last recomputed operation.
-func (c *compiler) keepToEnd(recomputed map[*gorgonia.Node]bool) {
-	if !c.eager() || len(c.steps) == 0 {
-		return
-	}
+// replayed keeps recomputed values whose function was left early until the last
+// recomputed operation.
+func (*autograd) replayed(c *compiler, recomputed map[*gorgonia.Node]bool) {
 	last := &c.steps[len(c.steps)-1]
 	if last.node == nil || !recomputed[last.node] {
 		return
