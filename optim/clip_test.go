@@ -132,7 +132,7 @@ func TestErrors(t *testing.T) {
 		return err
 	}
 	for want, err := range map[string]error{
-		"want one of sgd, sgd-fused":              construct("lion", Options{}),
+		"want one of sgd, sgd-fused":              construct("tiger", Options{}),
 		"its name says fused":                     construct("adam-fused", Options{Implementation: Loop}),
 		"no implementation \"foreach\"":           construct("adafactor", Options{Implementation: Foreach}),
 		"it has no option nesterov":               construct("adam", Options{Nesterov: true}),

@@ -38,6 +38,8 @@ var variants = []struct {
 	{"adamw", Options{}},
 	{"adamw", Options{DecayRank2Only: true, Eps: 1e-3}},
 	{"adafactor", Options{}},
+	{"lion", Options{}},
+	{"lion", Options{WeightDecay: new(.3), DecayRank2Only: true, Betas: &[2]float64{.95, .98}}},
 	{"adafactor", Options{WeightDecay: new(.1), DecayRank2Only: true, Eps: 1e-4, ClipThreshold: .5}},
 }
 

@@ -101,6 +101,13 @@ var kinds = []Kind{
 		StateFormula: "rows + columns of each matrix and all of each vector, × P (factored second moment)",
 		options:      []string{"eps", "eps2", "beta2_decay", "clip_threshold"},
 		defaults:     Options{Eps2: 1e-3, Beta2Decay: -0.8, ClipThreshold: 1}, make: newAdafactor},
+	{Name: "lion", Title: "Lion", LearningRate: 1e-4,
+		Variants: []Variant{
+			{Loop, Temporaries{"The update of one tensor after the other has three temporaries of that tensor's size, and for a moment one of the tensor before it",
+				Extent{Largest: 3}, Extent{Largest: 4}}, 0},
+			{Fused, inOneKernel, 0}, {Foreach, allAtOnce, 0}},
+		State: []StateTensor{{Symbol: "m"}}, StateFormula: "N × P (momentum)",
+		options: []string{"betas"}, defaults: Options{Betas: &[2]float64{0.9, 0.99}}, make: newLion},
 }
 
 // factoredElements is the number of elements of a factored second moment: for a

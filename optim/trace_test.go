@@ -190,6 +190,9 @@ func TestPenaltyTemporaries(t *testing.T) {
 		{"adam-fused", Options{}, "", 0},
 		{"adamw", Options{AMSGrad: true}, "+40 +12 -1 -0", 1024},
 		{"adamw-fused", Options{AMSGrad: true}, "", 0},
+		{"lion", Options{}, "+40 +40 +40 -0 -1 +12 +12 +12 -3 -4 -2 -5", 2048},
+		{"lion-foreach", Options{}, "+40 +12 -1 -0", 1024},
+		{"lion-fused", Options{}, "", 0},
 	} {
 		c.o.WeightDecay = &decay
 		b := newBench(t, device.NewMeta(alloc.Config{}))

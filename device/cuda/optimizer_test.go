@@ -78,3 +78,38 @@ func TestManyTensors(t *testing.T) {
 		}
 	}
 }
+
+// lionStep is the attributes of lion.fused, as package optim has them.
+type lionStep struct{ Rate, Beta1, Beta2, Decay float64 }
+
+// TestLion makes three steps of Lion in one kernel.
+func TestLion(t *testing.T) {
+	l := newLab(t)
+	const lr, beta1, beta2, decay = 0.01, 0.9, 0.99, 0.1
+	sign := func(x float64) float64 {
+		switch {
+		case x > 0:
+			return 1
+		case x < 0:
+			return -1
+		}
+		return 0
+	}
+	for _, dt := range []device.DType{device.Float32, device.Float64} {
+		for _, n := range []int{1, 130, tensorChunk + 5} {
+			wp, wg, wm := l.random(n), l.random(n), make([]float64, n)
+			wg[0] = 0 // moves nothing
+			p, g, m := l.tensor(dt, wp), l.tensor(dt, wg), l.tensor(dt, wm)
+			for range 3 {
+				l.check(l.d.Run(&device.Call{Kernel: "lion.fused", In: []device.Tensor{g}, Out: []device.Tensor{p, m},
+					Attributes: &lionStep{lr, beta1, beta2, decay}}))
+				for i := range wp {
+					wp[i] = (1-lr*decay)*wp[i] - lr*sign(beta1*wm[i]+(1-beta1)*wg[i])
+					wm[i] = beta2*wm[i] + (1-beta2)*wg[i]
+				}
+			}
+			l.compare("p", p, wp)
+			l.compare("m", m, wm)
+		}
+	}
+}

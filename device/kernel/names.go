@@ -47,6 +47,7 @@ var overLists = []string{
 	"adam.fused",
 	"foreach.add", "foreach.addcdiv", "foreach.addcmul", "foreach.copy", "foreach.divide", "foreach.fill", "foreach.lerp",
 	"foreach.maximum", "foreach.scale", "foreach.shift", "foreach.sqrt", "foreach.square",
+	"lion.fused", "lion.scaled", "lion.sign",
 	"sgd.fused",
 }
 

@@ -79,6 +79,8 @@ LISTS(foreach_maximum, true, largest(x, a))
 LISTS(foreach_lerp, true, lerp(x, a, v))
 LISTS(foreach_addcmul, true, x + v * (a * b))
 LISTS(foreach_addcdiv, true, x + v * (a / b))
+LISTS(lion_scaled, false, v *a)
+LISTS(lion_sign, true, (real)((x > 0) - (x < 0)))
 LISTS(adafactor_update, true, a / sqrt(largest(x, v))) // v = eps²
 
 // Adam, AdamW (decoupled) and AMSGrad (d is its largest second moment): x the
@@ -139,6 +141,25 @@ extern "C" __global__ void sgd_fused(const Tensors t, real lr, real momentum, re
             real none = 0;
             update(t.x[k][i], t.a[k][i], has ? t.b[k][i] : none);
         });
+}
+
+// Lion: x the parameters, a gradients, b the momentum.
+extern "C" __global__ void lion_fused(const Tensors t, real lr, real beta1, real beta2, real decay) {
+    auto update = [&](real &p, real g, real &m) {
+        real u = beta1 * m + ((real)1 - beta1) * g;
+        p = p * ((real)1 - lr * decay) - lr * (real)((u > 0) - (u < 0));
+        m = beta2 * m + ((real)1 - beta2) * g;
+    };
+    each4(
+        t,
+        [&](int k, i64 i) {
+            real4 p = load4(t.x[k] + i), g = load4(t.a[k] + i), m = load4(t.b[k] + i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) update(p.v[j], g.v[j], m.v[j]);
+            store4(t.x[k] + i, p);
+            store4(t.b[k] + i, m);
+        },
+        [&](int k, i64 i) { update(t.x[k][i], t.a[k][i], t.b[k][i]); });
 }
 
 // Sums in double over the block, left in all its threads.
