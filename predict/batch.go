@@ -2,8 +2,6 @@ package predict
 
 import (
 	"sort"
-
-	"github.com/tidemark-lab/tidemark/train"
 )
 
 // line is the allocated peak at some rows, on the lines that the phases' peaks
@@ -26,7 +24,7 @@ const roundingSlack = 16 * mib
 // grow evenly with rows, which makes it convex: between two known batch sizes
 // it is at most on the line through them, beyond them at least. So the search
 // goes by these lines, and they spare it most trials.
-func (s *search) largestBatch(w train.Workload, from int, limit int64) (int, figures, error) {
+func (s *search) largestBatch(w Workload, from int, limit int64) (int, figures, error) {
 	at := func(rows int) (bool, figures, error) {
 		v := w
 		v.Shape.Rows = rows
@@ -70,8 +68,8 @@ func (s *search) largestBatch(w train.Workload, from int, limit int64) (int, fig
 
 // bracket finds some rows that fit, 0 if not even the first do, and more that do
 // not: the most that their outlines do not rule out, and what those suggest.
-func (s *search) bracket(w train.Workload, from int, limit int64) (low int, best figures, high int, above figures, err error) {
-	rows := func(n int) train.Workload {
+func (s *search) bracket(w Workload, from int, limit int64) (low int, best figures, high int, above figures, err error) {
+	rows := func(n int) Workload {
 		v := w
 		v.Shape.Rows = n
 		return v
@@ -182,7 +180,7 @@ func (b *bracket) guess() int {
 // accumulated splits the batch into micro-batches of the most rows that fit; 0
 // when none do. A micro-batch that fits by itself can be too large beside the
 // gradients of earlier ones.
-func (s *search) accumulated(w train.Workload, limit int64) (train.Workload, bool, figures, error) {
+func (s *search) accumulated(w Workload, limit int64) (Workload, bool, figures, error) {
 	rows, times := w.Shape.Rows, max(w.Accumulate, 1)
 	var parts []int // that divide the batch, rising
 	for n := 1; n < rows; n++ {
@@ -190,7 +188,7 @@ func (s *search) accumulated(w train.Workload, limit int64) (train.Workload, boo
 			parts = append(parts, n)
 		}
 	}
-	part := func(i int) train.Workload {
+	part := func(i int) Workload {
 		v := w
 		v.Shape.Rows, v.Accumulate = parts[i], times*(rows/parts[i])
 		return v

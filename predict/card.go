@@ -1,6 +1,7 @@
-// Package predict answers whether a training fits a card: it predicts the
-// memory of a workload and of variations of it (package train does the
-// predicting), and does the plain arithmetic of weights and key/value caches.
+// Package predict says how much memory a training will take and whether it fits
+// a card: it runs the plan of a workload, and of variations of it, on meta, in
+// the composition of PyTorch or in ours, and does the plain arithmetic of weights
+// and key/value caches.
 package predict
 
 import (

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/tidemark-lab/tidemark/nn/models"
-	"github.com/tidemark-lab/tidemark/train"
 )
 
 // shallow are the depths of the models that outline a deep one.
@@ -27,7 +26,7 @@ type outline struct {
 // outlined bounds the peak of a variation from below by predictions of models
 // of few layers, at a tenth of the work; of a model that has not many it knows
 // nothing and says false.
-func (s *search) outlined(w train.Workload) (figures, bool, error) {
+func (s *search) outlined(w Workload) (figures, bool, error) {
 	depth := models.Depth(w.Model)
 	if depth < deepEnough {
 		return figures{}, false, nil
@@ -71,7 +70,7 @@ func (s *search) outlined(w train.Workload) (figures, bool, error) {
 }
 
 // predictShallow predicts a variation on the model of shallow[i] layers.
-func (s *search) predictShallow(w train.Workload, i int) (*train.Peaks, error) {
+func (s *search) predictShallow(w Workload, i int) (*Peaks, error) {
 	r, err := s.planOf(w, fmt.Sprintf("%s of %d layers", planKey(w), shallow[i]), false)
 	if err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ func (s *search) predictShallow(w train.Workload, i int) (*train.Peaks, error) {
 func lowered(bytes int64) int64 { return bytes - bytes/100 - roundingSlack }
 
 // possible is fits, but for what only a prediction in full could rule out.
-func (s *search) possible(w train.Workload, limit int64) (bool, figures, error) {
+func (s *search) possible(w Workload, limit int64) (bool, figures, error) {
 	if floor := s.floor(w); floor > limit {
 		return false, figures{allocated: floor, failed: true}, nil
 	}

@@ -27,12 +27,12 @@ func TestOutlines(t *testing.T) {
 		for _, rows := range []int{1, 3, 16} {
 			for _, accumulate := range []int{1, 4} {
 				for _, checkpointing := range []bool{false, true} {
-					for _, precision := range train.Precisions() {
+					for _, precision := range Precisions() {
 						for _, optimizer := range []string{"adamw", "adafactor", "sgd"} {
 							if n++; n%9 != i { // a part of them, each value with each
 								continue
 							}
-							w := train.Workload{Model: c, Shape: train.BatchShape{Rows: rows, Tokens: 128}, Loss: train.CrossEntropy, Accumulate: accumulate,
+							w := Workload{Model: c, Shape: train.BatchShape{Rows: rows, Tokens: 128}, Loss: train.CrossEntropy, Accumulate: accumulate,
 								Optimizer: optimizer, Precision: precision, GradientCheckpointing: checkpointing, Composition: nn.Eager, Steps: judgedSteps}
 							s := &search{base: w, plans: map[string]*planned{}, outlines: map[string]*outline{}}
 							o, ok, err := s.outlined(w)
@@ -61,7 +61,7 @@ func TestOutlines(t *testing.T) {
 		t.Errorf("%d of %d outlines are near the peak", close, all)
 	}
 	shallow := small(t, smallLlama)
-	if _, ok, err := (&search{}).outlined(train.Workload{Model: shallow}); ok || err != nil || models.Depth(shallow) != 4 {
+	if _, ok, err := (&search{}).outlined(Workload{Model: shallow}); ok || err != nil || models.Depth(shallow) != 4 {
 		t.Errorf("a model of few layers has an outline, %v", err)
 	}
 }

@@ -53,9 +53,9 @@ func TestJudge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := train.Workload{Model: c, Shape: train.BatchShape{Rows: 12, Tokens: 256}, Loss: train.CrossEntropy,
+	w := Workload{Model: c, Shape: train.BatchShape{Rows: 12, Tokens: 256}, Loss: train.CrossEntropy,
 		Optimizer: "adamw", Composition: nn.Eager, Steps: 2}
-	p, err := train.Predict(w)
+	p, err := Predict(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +85,11 @@ func TestJudge(t *testing.T) {
 			t.Errorf("at most %d: %+v of %+v, %v", most, some[0].Remedies, v.Remedies, err)
 		}
 	}
-	runs := func(change func(*train.Workload)) bool {
+	runs := func(change func(*Workload)) bool {
 		x := w
 		x.Allocator.LimitBytes = limits[1]
 		change(&x)
-		p, err := train.Predict(x)
+		p, err := Predict(x)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestJudge(t *testing.T) {
 			}
 		}
 	}
-	if !runs(func(x *train.Workload) { x.Shape.Rows = rows }) || runs(func(x *train.Workload) { x.Shape.Rows = rows + 1 }) {
+	if !runs(func(x *Workload) { x.Shape.Rows = rows }) || runs(func(x *Workload) { x.Shape.Rows = rows + 1 }) {
 		t.Errorf("%d rows are not the most that run within %d bytes", rows, limits[1])
 	}
 }
@@ -116,10 +116,10 @@ func BenchmarkPredict(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w := train.Workload{Model: c, Shape: train.BatchShape{Rows: 16, Tokens: 256}, Loss: train.CrossEntropy,
+	w := Workload{Model: c, Shape: train.BatchShape{Rows: 16, Tokens: 256}, Loss: train.CrossEntropy,
 		Optimizer: "adamw", Composition: nn.Eager}
 	for b.Loop() {
-		if _, err := train.Predict(w); err != nil {
+		if _, err := Predict(w); err != nil {
 			b.Fatal(err)
 		}
 	}

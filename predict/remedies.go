@@ -9,13 +9,12 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
-	"github.com/tidemark-lab/tidemark/train"
 )
 
 // change is one flag of the command line. Of one kind a training has one.
 type change struct {
 	kind, flag string
-	apply      func(*train.Workload)
+	apply      func(*Workload)
 	// after is the flag of a change that asks less of a training: this one is
 	// only tried where that does not do.
 	after string
@@ -30,27 +29,27 @@ func (s *search) changes() []change {
 		var after string
 		for _, name := range names {
 			flag := "--optimizer " + name
-			list = append(list, change{"optimizer", flag, func(w *train.Workload) {
+			list = append(list, change{"optimizer", flag, func(w *Workload) {
 				w.Optimizer, w.OptimizerOptions = name, optim.Options{}
 			}, after})
 			after = flag
 		}
 	}
-	precision := func(p train.Precision) {
-		list = append(list, change{kind: "precision", flag: "--precision " + string(p), apply: func(w *train.Workload) { w.Precision = p }})
+	precision := func(p Precision) {
+		list = append(list, change{kind: "precision", flag: "--precision " + string(p), apply: func(w *Workload) { w.Precision = p }})
 	}
 	optimizer(s.variants()...)
 	if !s.base.GradientCheckpointing && models.Depth(s.base.Model) > 0 {
 		list = append(list, change{kind: "checkpointing", flag: "--gradient-checkpointing",
-			apply: func(w *train.Workload) { w.GradientCheckpointing = true }})
+			apply: func(w *Workload) { w.GradientCheckpointing = true }})
 	}
 	// Heads that PyTorch pads in bfloat16 are not predicted in it.
 	narrow := s.base.Composition != nn.Eager || models.CheckHeads(s.base.Model, device.BFloat16) == nil
-	if narrow && (s.base.Precision == train.FP32 || s.base.Precision == "") {
-		precision(train.AMP)
+	if narrow && (s.base.Precision == FP32 || s.base.Precision == "") {
+		precision(AMP)
 	}
-	if narrow && s.base.Precision != train.BF16 && s.base.Composition == nn.Eager {
-		precision(train.BF16)
+	if narrow && s.base.Precision != BF16 && s.base.Composition == nn.Eager {
+		precision(BF16)
 	}
 	optimizer(optim.Lighter(s.base.Optimizer)...)
 	return list
@@ -161,7 +160,7 @@ func (a *attempt) needless(set []change) bool {
 }
 
 // try predicts a variation and names it if it fits.
-func (a *attempt) try(flags string, w train.Workload) (bool, error) {
+func (a *attempt) try(flags string, w Workload) (bool, error) {
 	ok, f, err := a.fits(w, a.limit)
 	if ok {
 		a.found = append(a.found, Remedy{flags, f.allocated})
@@ -171,7 +170,7 @@ func (a *attempt) try(flags string, w train.Workload) (bool, error) {
 
 // smaller tries the largest micro-batches that make up the same batch, and the
 // largest batch: beside other changes only where there is no such micro-batch.
-func (a *attempt) smaller(flags string, w train.Workload) error {
+func (a *attempt) smaller(flags string, w Workload) error {
 	if w.Shape.Rows == 1 {
 		return nil
 	}
@@ -201,7 +200,7 @@ func (a *attempt) smaller(flags string, w train.Workload) error {
 	return nil
 }
 
-func with(w train.Workload, set []change) train.Workload {
+func with(w Workload, set []change) Workload {
 	for _, c := range set {
 		c.apply(&w)
 	}

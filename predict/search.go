@@ -8,7 +8,6 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/size"
 	"github.com/tidemark-lab/tidemark/optim"
-	"github.com/tidemark-lab/tidemark/train"
 )
 
 // judgedSteps is how many steps a variation goes through: later ones are like
@@ -31,7 +30,7 @@ type figures struct {
 	failed bool
 }
 
-func figuresOf(p *train.Peaks) figures {
+func figuresOf(p *Peaks) figures {
 	f := figures{allocated: p.AllocatedBytes, reserved: p.ReservedBytes, failed: p.Failed != nil}
 	stepped := false
 	for _, p := range p.Phases {
@@ -49,7 +48,7 @@ func figuresOf(p *train.Peaks) figures {
 
 // search predicts variations of a workload, each once.
 type search struct {
-	base       train.Workload
+	base       Workload
 	parameters int64
 	most       int // remedies of a card; 0 for all
 	mu         sync.Mutex
@@ -75,13 +74,13 @@ type variation struct {
 // differ in the optimizer alone share it.
 type planned struct {
 	mu       sync.Mutex
-	prepared *train.Prepared
+	prepared *Prepared
 }
 
 // errStopped is what is left to do after another card's error.
 var errStopped = errors.New("stopped after an error")
 
-func newSearch(w train.Workload, own *train.Prediction) (*search, error) {
+func newSearch(w Workload, own *Prediction) (*search, error) {
 	w.Accumulate = max(w.Accumulate, 1)
 	s := &search{base: w, parameters: own.Parameters, memo: map[string]*variation{}, plans: map[string]*planned{},
 		outlines: map[string]*outline{}, untouched: map[string]int64{}}
@@ -91,11 +90,11 @@ func newSearch(w train.Workload, own *train.Prediction) (*search, error) {
 	return s, err
 }
 
-func planKey(w train.Workload) string {
+func planKey(w Workload) string {
 	return fmt.Sprint(w.Shape.Rows, max(w.Accumulate, 1) > 1, w.GradientCheckpointing, w.Precision)
 }
 
-func variationKey(w train.Workload) string {
+func variationKey(w Workload) string {
 	return fmt.Sprint(planKey(w), max(w.Accumulate, 1), w.Optimizer, w.Allocator.ExpandableSegments)
 }
 
@@ -106,7 +105,7 @@ func (s *search) stop() {
 }
 
 // variation is the entry of a workload.
-func (s *search) variation(w train.Workload) *variation {
+func (s *search) variation(w Workload) *variation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := variationKey(w)
@@ -117,7 +116,7 @@ func (s *search) variation(w train.Workload) *variation {
 }
 
 // known is a prediction that has been made.
-func (s *search) known(w train.Workload) (figures, bool) {
+func (s *search) known(w Workload) (figures, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v := s.memo[variationKey(w)]; v != nil && v.made {
@@ -126,7 +125,7 @@ func (s *search) known(w train.Workload) (figures, bool) {
 	return figures{}, false
 }
 
-func (s *search) learn(w train.Workload, f figures) {
+func (s *search) learn(w Workload, f figures) {
 	v := s.variation(w)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *search) learn(w train.Workload, f figures) {
 }
 
 // predict runs a variation on meta under the given settings of the allocator.
-func (s *search) predict(w train.Workload, config alloc.Config) (*train.Peaks, error) {
+func (s *search) predict(w Workload, config alloc.Config) (*Peaks, error) {
 
 	r, err := s.plan(w)
 	if err != nil {
@@ -153,11 +152,11 @@ const recentPlans = 12
 
 // plan is the plan of a variation. Those of the workload's own batch are asked
 // for by every card; of others, which can be many, the latest are kept.
-func (s *search) plan(w train.Workload) (*train.Prepared, error) {
+func (s *search) plan(w Workload) (*Prepared, error) {
 	return s.planOf(w, planKey(w), w.Shape.Rows != s.base.Shape.Rows)
 }
 
-func (s *search) planOf(w train.Workload, k string, passing bool) (*train.Prepared, error) {
+func (s *search) planOf(w Workload, k string, passing bool) (*Prepared, error) {
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
@@ -179,7 +178,7 @@ func (s *search) planOf(w train.Workload, k string, passing bool) (*train.Prepar
 	defer p.mu.Unlock()
 	if p.prepared == nil {
 		var err error
-		if p.prepared, err = train.Prepare(w); err != nil {
+		if p.prepared, err = Prepare(w); err != nil {
 			return nil, err
 		}
 	}
@@ -189,16 +188,16 @@ func (s *search) planOf(w train.Workload, k string, passing bool) (*train.Prepar
 // floor is what a workload needs at the least: when the optimizer steps,
 // weights, gradients and the optimizer's state; before that, what the same plan
 // needed with another optimizer.
-func (s *search) floor(w train.Workload) int64 {
+func (s *search) floor(w Workload) int64 {
 	s.mu.Lock()
 	untouched := s.untouched[planKey(w)]
 	s.mu.Unlock()
 	return max(untouched, s.stateFloor(w))
 }
 
-func (s *search) stateFloor(w train.Workload) int64 {
+func (s *search) stateFloor(w Workload) int64 {
 	bytes := int64(4)
-	if w.Precision == train.BF16 {
+	if w.Precision == BF16 {
 		bytes = 2
 	}
 	optimizer, _, err := optim.Find(w.Optimizer)

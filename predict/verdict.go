@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
-	"github.com/tidemark-lab/tidemark/train"
 )
 
 // Verdict says whether a workload fits a card, and what would make it fit.
@@ -43,7 +42,7 @@ type Remedy struct {
 // Judge decides whether a workload fits each card. own is its prediction
 // without a limit; when that ran out of memory, it fits nowhere. most is after
 // how many changes that help the search ends, 0 for all that it knows.
-func Judge(w train.Workload, own *train.Prediction, cards []Card, most int) ([]Verdict, error) {
+func Judge(w Workload, own *Prediction, cards []Card, most int) ([]Verdict, error) {
 	w.Steps = judgedSteps
 	w.Allocator.LimitBytes = 0
 	s, err := newSearch(w, own)
@@ -100,7 +99,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-func (s *search) judge(w train.Workload, c Card) (Verdict, error) {
+func (s *search) judge(w Workload, c Card) (Verdict, error) {
 	v := Verdict{Card: c, UsableBytes: c.Usable()}
 	fits, f, err := s.fits(w, v.UsableBytes)
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *search) judge(w train.Workload, c Card) (Verdict, error) {
 
 // fits says whether a workload runs within a limit. Between the allocated and
 // the reserved peak that is up to what the allocator can give back.
-func (s *search) fits(w train.Workload, limit int64) (bool, figures, error) {
+func (s *search) fits(w Workload, limit int64) (bool, figures, error) {
 	if floor := s.floor(w); floor > limit {
 		return false, figures{allocated: floor, reserved: floor, failed: true}, nil
 	}

@@ -37,20 +37,20 @@ func TestFloor(t *testing.T) {
 	}
 	for name, config := range models {
 		for _, composition := range []nn.Composition{nn.Eager, nn.Fused} {
-			for _, precision := range train.Precisions() {
-				if composition == nn.Fused && precision == train.BF16 {
+			for _, precision := range Precisions() {
+				if composition == nn.Fused && precision == BF16 {
 					continue
 				}
 				for _, checkpointing := range []bool{false, true} {
 					if name == "mlp" && checkpointing {
 						continue
 					}
-					w := train.Workload{Model: small(t, config), Shape: train.BatchShape{Rows: 1, Tokens: 8}, Loss: train.CrossEntropy,
+					w := Workload{Model: small(t, config), Shape: train.BatchShape{Rows: 1, Tokens: 8}, Loss: train.CrossEntropy,
 						Optimizer: "sgd", Composition: composition, Precision: precision, GradientCheckpointing: checkpointing, Steps: judgedSteps}
 					if name == "mlp" {
 						w.Shape = train.BatchShape{Rows: 1, Features: 16}
 					}
-					p, err := train.Prepare(w)
+					p, err := Prepare(w)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -74,10 +74,10 @@ func TestFloor(t *testing.T) {
 // TestJudgeFailed is about a training that no device has addresses for: it fits
 // nowhere, and says nothing of how much is missing.
 func TestJudgeFailed(t *testing.T) {
-	w := train.Workload{Model: small(t, `{"model_type":"llama","vocab_size":100,"hidden_size":16,"intermediate_size":32,
+	w := Workload{Model: small(t, `{"model_type":"llama","vocab_size":100,"hidden_size":16,"intermediate_size":32,
 		"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":2147483647}`),
 		Shape: train.BatchShape{Rows: 1 << 20, Tokens: 1 << 20}, Loss: train.CrossEntropy, Optimizer: "adamw", Composition: nn.Eager}
-	own, err := train.Predict(w)
+	own, err := Predict(w)
 	if err != nil || own.Failed == nil {
 		t.Fatal(err, own)
 	}
@@ -97,9 +97,9 @@ func TestJudgeFailed(t *testing.T) {
 			}
 		}
 	}
-	w = train.Workload{Model: small(t, `{"model_type":"mlp","dims":[16777216,16777216]}`), Shape: train.BatchShape{Rows: 1, Features: 1 << 24},
+	w = Workload{Model: small(t, `{"model_type":"mlp","dims":[16777216,16777216]}`), Shape: train.BatchShape{Rows: 1, Features: 1 << 24},
 		Loss: train.CrossEntropy, Optimizer: "adamw", Composition: nn.Eager}
-	if own, err = train.Predict(w); err != nil || own.Failed == nil {
+	if own, err = Predict(w); err != nil || own.Failed == nil {
 		t.Fatal(err, own)
 	}
 	if verdicts, err = Judge(w, own, Cards(), 0); err != nil {
@@ -117,14 +117,14 @@ func TestJudgeFailed(t *testing.T) {
 func TestJudgedMicroBatches(t *testing.T) {
 	for _, optimizer := range []string{"adamw", "sgd"} {
 		for _, checkpointing := range []bool{false, true} {
-			w := train.Workload{Model: small(t, smallLlama), Shape: train.BatchShape{Rows: 2, Tokens: 256}, Loss: train.CrossEntropy,
+			w := Workload{Model: small(t, smallLlama), Shape: train.BatchShape{Rows: 2, Tokens: 256}, Loss: train.CrossEntropy,
 				Optimizer: optimizer, Composition: nn.Eager, GradientCheckpointing: checkpointing, Accumulate: 16, Steps: judgedSteps}
-			all, err := train.Predict(w)
+			all, err := Predict(w)
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.MicroBatches = judgedMicroBatches
-			some, err := train.Predict(w)
+			some, err := Predict(w)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,15 +150,15 @@ func TestRemediesRun(t *testing.T) {
 // testRemediesRun counts the remedies of several changes.
 func testRemediesRun(t *testing.T, config string, limits int) (pairs int) {
 	t.Helper()
-	w := train.Workload{Model: small(t, config), Shape: train.BatchShape{Rows: 12, Tokens: 256}, Loss: train.CrossEntropy,
+	w := Workload{Model: small(t, config), Shape: train.BatchShape{Rows: 12, Tokens: 256}, Loss: train.CrossEntropy,
 		Optimizer: "adamw", Composition: nn.Eager, Steps: judgedSteps}
-	own, err := train.Predict(w)
+	own, err := Predict(w)
 	if err != nil {
 		t.Fatal(err)
 	}
 	least := w
-	least.Shape.Rows, least.Optimizer, least.Precision, least.GradientCheckpointing = 1, "sgd", train.BF16, true
-	p, err := train.Predict(least)
+	least.Shape.Rows, least.Optimizer, least.Precision, least.GradientCheckpointing = 1, "sgd", BF16, true
+	p, err := Predict(least)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,10 +182,10 @@ func testRemediesRun(t *testing.T, config string, limits int) (pairs int) {
 				pairs++
 			}
 			x.Allocator.LimitBytes = v.UsableBytes
-			p, err := train.Predict(x)
+			p, err := Predict(x)
 			if err == nil {
 				x.Allocator.LimitBytes = 0
-				free, err := train.Predict(x)
+				free, err := Predict(x)
 				if err != nil || free.Recorder.Peak().AllocatedBytes != r.PeakBytes {
 					t.Errorf("%s has a peak of %d: %v", r.Change, r.PeakBytes, err)
 				}
@@ -199,7 +199,7 @@ func testRemediesRun(t *testing.T, config string, limits int) (pairs int) {
 }
 
 // parseFlags applies flags as the command line does.
-func parseFlags(t *testing.T, w *train.Workload, flags string) (changes int) {
+func parseFlags(t *testing.T, w *Workload, flags string) (changes int) {
 	t.Helper()
 	words := strings.Fields(flags)
 	for i := 0; i < len(words); i++ {
@@ -214,7 +214,7 @@ func parseFlags(t *testing.T, w *train.Workload, flags string) (changes int) {
 		case "--optimizer":
 			w.Optimizer = value
 		case "--precision":
-			w.Precision = train.Precision(value)
+			w.Precision = Precision(value)
 		case "--batch":
 			fmt.Sscan(value, &w.Shape.Rows)
 		case "--accumulate":
@@ -235,8 +235,8 @@ func TestInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := train.Workload{Model: c, Shape: train.BatchShape{Rows: 16, Tokens: 256}, Loss: train.CrossEntropy, Optimizer: "adamw", Composition: nn.Eager}
-	own, err := train.Predict(w)
+	w := Workload{Model: c, Shape: train.BatchShape{Rows: 16, Tokens: 256}, Loss: train.CrossEntropy, Optimizer: "adamw", Composition: nn.Eager}
+	own, err := Predict(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	w.Interrupted = ctx.Err
-	if _, err := train.Predict(w); !errors.Is(err, context.Canceled) {
+	if _, err := Predict(w); !errors.Is(err, context.Canceled) {
 		t.Errorf("a prediction that was interrupted before it began: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ PLAIN = {
     "pytorch_linear.json": "scenarios/testdata",
     **{f"{n}.pkl.gz": SNAPSHOTS for n in [*KEPT_HISTORIES, "linear_grad", "linear_nograd", "qwen_b2"]},
     **{f"{n}.json": SNAPSHOTS for n in KEPT_HISTORIES},
-    **{f"{c['id']}.tsv.gz": f"{TRAINING}/traces" for c in cases.ANNOTATED},
+    **{f"{c['id']}.tsv.gz": "predict/testdata/traces" for c in cases.ANNOTATED},
 }
 
 

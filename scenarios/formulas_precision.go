@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -25,18 +26,18 @@ type PrecisionRow struct {
 // where a recording did not keep all its events.
 func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) {
 	type kind struct {
-		precision   train.Precision
+		precision   predict.Precision
 		composition nn.Composition
 	}
 	var kinds []kind
-	for _, precision := range train.Precisions() {
+	for _, precision := range predict.Precisions() {
 		kinds = append(kinds, kind{precision, nn.Eager})
 	}
-	kinds = append(kinds, kind{train.FP32, nn.Fused}, kind{train.AMP, nn.Fused})
+	kinds = append(kinds, kind{predict.FP32, nn.Fused}, kind{predict.AMP, nn.Fused})
 	var rows []PrecisionRow
 	for _, k := range kinds {
 		precision := k.precision
-		p, err := train.Predict(train.Workload{Model: m.Config, Shape: train.BatchShape{Rows: set.Batch, Tokens: m.Tokens},
+		p, err := predict.Predict(predict.Workload{Model: m.Config, Shape: train.BatchShape{Rows: set.Batch, Tokens: m.Tokens},
 			Loss: train.CrossEntropy, Steps: 2, Optimizer: "adamw", Precision: precision, Composition: k.composition})
 		if err != nil {
 			return nil, fmt.Errorf("precision %s: %w", precision, err)
@@ -67,10 +68,10 @@ func (f *formulas) precision(rows []PrecisionRow) {
 	full := rows[0]
 	for _, r := range rows[1:] {
 		f.run = r.Precision
-		switch train.Precision(r.Precision) {
-		case train.FP32: // what our mixed precision is beside
+		switch predict.Precision(r.Precision) {
+		case predict.FP32: // what our mixed precision is beside
 			full = r
-		case train.AMP:
+		case predict.AMP:
 			if r.Composition == nn.Fused.String() {
 				f.run = "mixed"
 				f.bytes("parameters", "D4.5", "Our mixed precision keeps parameters in float32", full.ParameterBytes, r.ParameterBytes)
@@ -85,7 +86,7 @@ func (f *formulas) precision(rows []PrecisionRow) {
 			f.bytes("gradients", "D4.5", "Autocast's gradients are those of float32 parameters: not halved", full.GradientBytes, r.GradientBytes)
 			f.bytes("state", "D4.5", "The optimizer state stays in float32", full.StateBytes, r.StateBytes)
 			f.below("activations", "D4.5", "Autocast's activations are smaller than float32's", full.ActivationBytes, r.ActivationBytes)
-		case train.BF16:
+		case predict.BF16:
 			f.bytes("parameters", "D4.5", "With everything in 16 bits parameters are halved", full.ParameterBytes/2, r.ParameterBytes)
 			f.bytes("gradients", "D4.5", "With everything in 16 bits gradients are halved", full.GradientBytes/2, r.GradientBytes)
 			f.bytes("state", "D4.5", "With everything in 16 bits the state is halved, too: nothing keeps it in float32", full.StateBytes/2, r.StateBytes)
@@ -104,7 +105,7 @@ func explainPrecision(p *prose, rows []PrecisionRow) {
 	for _, r := range rows {
 		name := r.Precision
 		if r.Composition == nn.Fused.String() {
-			if name = "ours, fp32"; r.Precision != string(train.FP32) {
+			if name = "ours, fp32"; r.Precision != string(predict.FP32) {
 				name = "ours, mixed"
 			} else {
 				full = r
@@ -120,7 +121,7 @@ func explainPrecision(p *prose, rows []PrecisionRow) {
 	p.say("  Ours (--precision bf16) stores all activations in bfloat16 over float32 weights, gradients and state.")
 	full = rows[0]
 	for _, r := range rows {
-		if r.Precision == string(train.FP32) {
+		if r.Precision == string(predict.FP32) {
 			full = r
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
-	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/predict"
 )
 
 // tinyConfig is a model that trains in milliseconds.
@@ -247,7 +247,7 @@ func common() (list []mutation) {
 		for _, run := range []string{"amp ", "bf16 ", "mixed "} {
 			list = append(list, mutation{"formulas", run + what, of(func(rows []PrecisionRow) {
 				each(rows, func(r *PrecisionRow) {
-					if r.Precision != string(train.FP32) {
+					if r.Precision != string(predict.FP32) {
 						r.ParameterBytes, r.GradientBytes, r.StateBytes, r.ActivationBytes = r.ParameterBytes+4, r.GradientBytes+4, r.StateBytes+4, 3*r.ActivationBytes
 					}
 				})

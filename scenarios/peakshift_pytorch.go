@@ -6,6 +6,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -56,7 +57,7 @@ func comparePyTorch(o Options, c checker, p *prose, results *PeakShiftResults, s
 
 // eagerPeak calculates the peak of a later step in PyTorch's eager mode.
 func eagerPeak(r *trained) (instrument.Usage, error) {
-	w, err := train.Predict(train.Workload{Model: r.settings.Model, Loss: r.settings.Loss, Optimizer: r.settings.Optimizer,
+	w, err := predict.Predict(predict.Workload{Model: r.settings.Model, Loss: r.settings.Loss, Optimizer: r.settings.Optimizer,
 		Shape: train.BatchShape{Rows: r.settings.Batch, Tokens: r.settings.Tokens}, Composition: nn.Eager})
 	if err != nil {
 		return instrument.Usage{}, fmt.Errorf("calculating PyTorch's eager mode: %w", err)

@@ -50,10 +50,11 @@ type Graph struct {
 func BuildGraph(model nn.Module, shape BatchShape, loss Loss, o nn.Options) (*Graph, error) {
 	o.PadHead = loss == CrossEntropy
 	b := nn.NewBuilder(model, o)
-	return buildOn(b, shape, loss)
+	return BuildOn(b, shape, loss)
 }
 
-func buildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
+// BuildOn is BuildGraph with a builder of the caller's, whose options it keeps.
+func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 	if shape.Rows < 1 || shape.Tokens < 0 || shape.Tokens == 0 && shape.Features < 1 {
 		return nil, fmt.Errorf("batch of %d rows with %d tokens or %d features: sizes must be at least 1",
 			shape.Rows, shape.Tokens, shape.Features)

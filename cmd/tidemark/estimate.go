@@ -170,8 +170,8 @@ type estimateSettings struct {
 }
 
 // workloadOf reads the flags of an estimate.
-func workloadOf(c *cli.Context) (train.Workload, estimateSettings, error) {
-	var w train.Workload
+func workloadOf(c *cli.Context) (predict.Workload, estimateSettings, error) {
+	var w predict.Workload
 	var s estimateSettings
 	config, err := modelOf(c)
 	if err != nil {
@@ -300,8 +300,8 @@ func estimateTraining(c *cli.Context) error {
 
 // predictTraining predicts a training and judges the cards; remedies is
 // predict.Judge's most.
-func predictTraining(w train.Workload, settings estimateSettings, cards []predict.Card, remedies int) (*estimated, error) {
-	p, err := train.Predict(w)
+func predictTraining(w predict.Workload, settings estimateSettings, cards []predict.Card, remedies int) (*estimated, error) {
+	p, err := predict.Predict(w)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func predictTraining(w train.Workload, settings estimateSettings, cards []predic
 	return e, err
 }
 
-func assumptionsOf(w train.Workload) []report.Assumption {
+func assumptionsOf(w predict.Workload) []report.Assumption {
 	list := []report.Assumption{{Name: "context", Basis: report.Assumed, Bytes: predict.ContextBytes,
 		Why: "what a CUDA context takes of a card beside the allocator; not part of the figures, but of the verdicts"}}
 	if n := w.Profile.Bytes(); n > 0 && w.Composition == nn.Eager {

@@ -8,16 +8,16 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
-	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/predict"
 )
 
 // precisionOf is the precision of an estimate and where it comes from: from
 // --precision or, without it, from the config's dtype, in which transformers
 // makes and loads the model; else it is PyTorch's default.
-func precisionOf(c *cli.Context, config models.Config, composition nn.Composition) (p train.Precision, from string, err error) {
+func precisionOf(c *cli.Context, config models.Config, composition nn.Composition) (p predict.Precision, from string, err error) {
 	if c.IsSet("precision") {
-		p = train.Precision(c.String("precision"))
-		if p != train.FP32 && p != train.AMP && p != train.BF16 {
+		p = predict.Precision(c.String("precision"))
+		if p != predict.FP32 && p != predict.AMP && p != predict.BF16 {
 			return p, "", fmt.Errorf("--precision %q: it is fp32, amp or bf16", p)
 		}
 		return p, report.FromFlag, nil
@@ -25,21 +25,21 @@ func precisionOf(c *cli.Context, config models.Config, composition nn.Compositio
 	key, dtype := config.Precision()
 	switch {
 	case dtype == "":
-		return train.FP32, report.FromDefault, nil
+		return predict.FP32, report.FromDefault, nil
 	case composition == nn.Fused:
-		return train.FP32, report.FromDefault + " (the fused composition keeps parameters in float32, whatever " + key + " says)", nil
+		return predict.FP32, report.FromDefault + " (the fused composition keeps parameters in float32, whatever " + key + " says)", nil
 	case dtype == "float32":
-		return train.FP32, "config (" + key + ")", nil
+		return predict.FP32, "config (" + key + ")", nil
 	case dtype == "bfloat16":
-		return train.BF16, "config (" + key + ")", nil
+		return predict.BF16, "config (" + key + ")", nil
 	case dtype == "float16":
-		return train.BF16, "config (" + key + " float16, of bfloat16's sizes)", nil
+		return predict.BF16, "config (" + key + " float16, of bfloat16's sizes)", nil
 	}
 	return "", "", fmt.Errorf("the config's %s is %s: give --precision fp32, amp or bf16", key, dtype)
 }
 
 // choicesOf says what an estimate takes for granted beside numbers of bytes.
-func choicesOf(w train.Workload, s estimateSettings) []report.Assumption {
+func choicesOf(w predict.Workload, s estimateSettings) []report.Assumption {
 	list := []report.Assumption{{Name: "precision " + s.Precision, Basis: report.Assumed, Why: "source: " + s.Sources["precision"]}}
 	if w.Composition != nn.Eager || w.Shape.Tokens == 0 {
 		return list

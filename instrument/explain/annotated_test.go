@@ -313,7 +313,7 @@ func (a *annotated) freeFrames(phase string) []snapshot.Frame {
 // Python stacks and with native ones.
 func TestAnnotatedCategories(t *testing.T) {
 	own, _ := filepath.Glob("testdata/annotated/*.tsv.gz")
-	others, _ := filepath.Glob("../../train/testdata/traces/*.tsv.gz")
+	others, _ := filepath.Glob("../../predict/testdata/traces/*.tsv.gz")
 	files := append(own, others...)
 	if len(files) < 20 {
 		t.Fatalf("%d recordings", len(files))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/predict"
 )
 
 // Figure is a predicted and an observed number of bytes, the base left out.
@@ -44,7 +44,7 @@ func Compare(r *Record) (*Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := train.Predict(w)
+	p, err := predict.Predict(w)
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", r.ID, err)
 	}

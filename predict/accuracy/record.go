@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
+	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -79,10 +80,10 @@ const processBytes = 65 << 20
 
 // Workload is the training that was recorded. What the libraries had taken
 // before is part of the base, which is left out of the comparison.
-func (r *Record) Workload() (train.Workload, error) {
-	w := train.Workload{
+func (r *Record) Workload() (predict.Workload, error) {
+	w := predict.Workload{
 		Shape: train.BatchShape{Rows: r.Batch, Tokens: r.Tokens}, Loss: train.CrossEntropy, Steps: len(r.Steps),
-		Accumulate: r.Accumulate, Optimizer: r.Optimizer, Precision: train.FP32,
+		Accumulate: r.Accumulate, Optimizer: r.Optimizer, Precision: predict.FP32,
 		GradientCheckpointing: r.GradientCheckpointing, KeepGradients: !r.SetToNone, Composition: nn.Eager,
 	}
 	if r.Loss == "mean" {
@@ -93,9 +94,9 @@ func (r *Record) Workload() (train.Workload, error) {
 	}
 	switch {
 	case r.AMP:
-		w.Precision = train.AMP
+		w.Precision = predict.AMP
 	case r.BF16:
-		w.Precision = train.BF16
+		w.Precision = predict.BF16
 	}
 	if r.BaseBytes < processBytes {
 		var err error

@@ -12,7 +12,7 @@ import (
 
 // recordedFolders hold nothing but what was recorded. The snapshots' folder has
 // files made by hand too.
-var recordedFolders = []string{"train/testdata", "train/testdata/traces", "train/conformance/testdata", "optim/testdata",
+var recordedFolders = []string{"train/testdata", "predict/testdata/traces", "train/conformance/testdata", "optim/testdata",
 	"predict/accuracy/testdata", "scenarios/testdata"}
 
 // TestRecordedFilesHaveASource holds reference/recorded.json to the files: each

@@ -1,4 +1,4 @@
-package train_test
+package predict_test
 
 import (
 	"testing"
@@ -6,18 +6,21 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
 // TestMixedPredictionIsTheTraining compares what is predicted of the fused
 // composition in mixed precision with a training on the meta device.
 func TestMixedPredictionIsTheTraining(t *testing.T) {
-	s := miniSettings(t)
-	s.Model = s.Model.With(map[string]any{"vocab_size": 1030})
-	s.Dropout, s.ClipNorm, s.Mixed, s.Batch = 0, 0, true, 64
-	plan, _ := stepOnMeta(t, s)
-	p, err := train.Predict(train.Workload{Model: s.Model, Shape: train.BatchShape{Rows: s.Batch, Tokens: s.Tokens},
-		Loss: train.CrossEntropy, Optimizer: "adamw", Precision: train.AMP, Composition: nn.Fused})
+	s := train.Settings{
+		Model: parse(t, []byte(`{"model_type":"gpt","vocab_size":1030,"n_ctx":16,"n_layer":2,"n_embd":16,"n_head":2}`)),
+		Data:  train.DataSettings{Kind: "text"}, Loss: train.CrossEntropy, Steps: 3, Batch: 64, Accumulate: 1, Tokens: 16,
+		Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-2}, Seed: 5, DType: "float32", Mixed: true,
+	}
+	p, err := predict.Predict(predict.Workload{Model: s.Model, Shape: train.BatchShape{Rows: s.Batch, Tokens: s.Tokens},
+		Loss: train.CrossEntropy, Optimizer: "adamw", Precision: predict.AMP, Composition: nn.Fused})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +38,6 @@ func TestMixedPredictionIsTheTraining(t *testing.T) {
 	// longer than a trainer does.
 	predicted, trained := p.Recorder.Peak().AllocatedBytes, dev.Allocator().Stats().Allocated.Peak
 	if d := predicted - trained; d < 0 || d > 4096 {
-		t.Errorf("predicted peak %d bytes, a training takes %d (%d are saved for backward)", predicted, trained, plan.SavedBytes())
+		t.Errorf("predicted peak %d bytes, a training takes %d (%d are saved for backward)", predicted, trained, tr.Plan().SavedBytes())
 	}
 }

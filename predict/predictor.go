@@ -1,4 +1,4 @@
-package train
+package predict
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op/aten"
 	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -35,8 +36,8 @@ func Precisions() []Precision { return []Precision{FP32, AMP, BF16} }
 // Workload is a training whose memory is to be predicted.
 type Workload struct {
 	Model models.Config
-	Shape BatchShape
-	Loss  Loss
+	Shape train.BatchShape
+	Loss  train.Loss
 	Steps int // 3 when 0: from the second on all are alike but for reserved memory
 	// Accumulate is the number of micro-batches of a step; 1 when 0.
 	Accumulate int
@@ -96,7 +97,7 @@ func Predict(w Workload) (*Prediction, error) {
 type Prepared struct {
 	w     Workload
 	model nn.Module
-	specs []device.Spec // Graph.Specs
+	specs []device.Spec // of the graph
 	plan  *plan.Plan
 }
 
@@ -200,7 +201,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	switch w.Precision {
 	case AMP:
 		o.Autocast, o.Mixed = w.Composition == nn.Eager, w.Composition == nn.Fused
-		o.PadHead = w.Loss == CrossEntropy // as BuildGraph has it
+		o.PadHead = w.Loss == train.CrossEntropy // as BuildGraph has it
 	case BF16:
 		o.DType = device.BFloat16
 	}
@@ -217,9 +218,9 @@ func Prepare(w Workload) (*Prepared, error) {
 	return p, nil
 }
 
-// buildForPrediction is buildOn with the loss of a micro-batch divided.
-func buildForPrediction(b *nn.Builder, w Workload) (*Graph, error) {
-	g, err := buildOn(b, w.Shape, w.Loss)
+// buildForPrediction is BuildOn with the loss of a micro-batch divided.
+func buildForPrediction(b *nn.Builder, w Workload) (*train.Graph, error) {
+	g, err := train.BuildOn(b, w.Shape, w.Loss)
 	if err != nil || w.Accumulate == 1 || w.Composition != nn.Eager {
 		return g, err
 	}

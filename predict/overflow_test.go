@@ -1,4 +1,4 @@
-package train_test
+package predict_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -25,13 +26,13 @@ func TestLargeBatches(t *testing.T) {
 		"mlp": `{"model_type":"mlp","dims":[3,2147483647,1]}`,
 	} {
 		for _, composition := range []nn.Composition{nn.Eager, nn.Fused} {
-			for _, precision := range train.Precisions() {
-				if composition == nn.Fused && precision == train.BF16 {
+			for _, precision := range predict.Precisions() {
+				if composition == nn.Fused && precision == predict.BF16 {
 					continue
 				}
 				for _, tokens := range []int{1, 1 << 15, math.MaxInt32} {
 					t.Run(fmt.Sprintf("%s %v %s %d", family, composition, precision, tokens), func(t *testing.T) {
-						w := train.Workload{Model: parse(t, []byte(config)), Loss: train.CrossEntropy, Optimizer: "adamw",
+						w := predict.Workload{Model: parse(t, []byte(config)), Loss: train.CrossEntropy, Optimizer: "adamw",
 							Composition: composition, Precision: precision, Steps: 1, Shape: train.BatchShape{Tokens: tokens}}
 						if family == "mlp" {
 							w.Shape = train.BatchShape{Features: 3}
@@ -44,16 +45,16 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-func neverLess(t *testing.T, w train.Workload) {
+func neverLess(t *testing.T, w predict.Workload) {
 	t.Helper()
 	var before int64
 	var failed bool
 	for shift := 0; shift < 62; shift += 3 {
 		w.Shape.Rows = 1 << shift
-		p, err := train.Predict(w)
+		p, err := predict.Predict(w)
 		if err != nil { // beyond counting, and so is everything larger
 			w.Shape.Rows = 1 << 61
-			if _, err := train.Predict(w); err == nil {
+			if _, err := predict.Predict(w); err == nil {
 				t.Errorf("%d rows are refused, 2^61 are not", 1<<shift)
 			}
 			return

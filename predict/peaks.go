@@ -1,4 +1,4 @@
-package train
+package predict
 
 import (
 	"github.com/tidemark-lab/tidemark/device/alloc"

@@ -1,4 +1,4 @@
-package train_test
+package predict_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -23,20 +24,20 @@ func TestPredictionsSettle(t *testing.T) {
 		"mha":   `{"model_type":"llama",` + strings.Replace(traceLlama, `"num_key_value_heads":2`, `"num_key_value_heads":6`, 1),
 		"qwen2": traceQwen2,
 	} {
-		for _, precision := range train.Precisions() {
+		for _, precision := range predict.Precisions() {
 			for _, checkpointing := range []bool{false, true} {
 				for _, accumulate := range []int{1, 2} {
 					for _, keep := range []bool{accumulate == 2} {
 						for _, loss := range []train.Loss{train.CrossEntropy, train.MeanOutput} {
 							what := fmt.Sprint(name, " ", precision, " ", checkpointing, " ", accumulate, " ", keep, " ", loss)
-							w := smallWorkload(t, config, 3, 40, func(w *train.Workload) {
+							w := smallWorkload(t, config, 3, 40, func(w *predict.Workload) {
 								w.Precision, w.GradientCheckpointing, w.Accumulate, w.KeepGradients, w.Loss = precision, checkpointing, accumulate, keep, loss
 								w.Steps = 3
 							})
 							if name == "mlp" {
 								w.Shape.Tokens, w.Shape.Features = 0, 17
 							}
-							p, err := train.Predict(w)
+							p, err := predict.Predict(w)
 							if err != nil || p.Failed != nil {
 								t.Fatal(what, err, p)
 							}
@@ -65,7 +66,7 @@ func TestPredictionsSettle(t *testing.T) {
 // TestPredictionWithinLimit has a training run out of memory.
 func TestPredictionWithinLimit(t *testing.T) {
 	w := smallWorkload(t, traceGPT, 12, 96, nil)
-	prepared, err := train.Prepare(w)
+	prepared, err := predict.Prepare(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,13 +88,13 @@ func TestPredictionWithinLimit(t *testing.T) {
 }
 
 func TestUnpredictable(t *testing.T) {
-	for what, change := range map[string]func(*train.Workload){
-		"optimizer": func(w *train.Workload) { w.Optimizer = "lion" },
-		"fused":     func(w *train.Workload) { w.Composition, w.Precision = nn.Fused, train.BF16 },
-		"context":   func(w *train.Workload) { w.Shape.Tokens = 97 },
-		"rows":      func(w *train.Workload) { w.Shape.Rows = 0 },
+	for what, change := range map[string]func(*predict.Workload){
+		"optimizer": func(w *predict.Workload) { w.Optimizer = "lars" },
+		"fused":     func(w *predict.Workload) { w.Composition, w.Precision = nn.Fused, predict.BF16 },
+		"context":   func(w *predict.Workload) { w.Shape.Tokens = 97 },
+		"rows":      func(w *predict.Workload) { w.Shape.Rows = 0 },
 	} {
-		if _, err := train.Predict(smallWorkload(t, traceGPT, 12, 96, change)); err == nil {
+		if _, err := predict.Predict(smallWorkload(t, traceGPT, 12, 96, change)); err == nil {
 			t.Errorf("%s: no error", what)
 		}
 	}

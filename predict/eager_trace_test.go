@@ -1,4 +1,4 @@
-package train_test
+package predict_test
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -127,8 +128,8 @@ func recordedEvents(r *instrument.Recorder) []traceEvent {
 	return events
 }
 
-func smallWorkload(t *testing.T, config string, rows, tokens int, change func(*train.Workload)) train.Workload {
-	w := train.Workload{Model: parse(t, []byte(config)), Shape: train.BatchShape{Rows: rows, Tokens: tokens}, Loss: train.CrossEntropy,
+func smallWorkload(t *testing.T, config string, rows, tokens int, change func(*predict.Workload)) predict.Workload {
+	w := predict.Workload{Model: parse(t, []byte(config)), Shape: train.BatchShape{Rows: rows, Tokens: tokens}, Loss: train.CrossEntropy,
 		Steps: 2, Optimizer: "adamw", Composition: nn.Eager}
 	if change != nil {
 		change(&w)
@@ -154,16 +155,16 @@ const workspace = 32 << 20
 // TestEagerMatchesTraces compares the eager composition's memory with PyTorch's
 // allocation by allocation: sizes, order and ends.
 func TestEagerMatchesTraces(t *testing.T) {
-	optimizer := func(name string) func(*train.Workload) {
-		return func(w *train.Workload) { w.Optimizer = name }
+	optimizer := func(name string) func(*predict.Workload) {
+		return func(w *predict.Workload) { w.Optimizer = name }
 	}
-	amp := func(w *train.Workload) { w.Precision = train.AMP }
-	bf16 := func(w *train.Workload) { w.Precision = train.BF16 }
-	checkpointing := func(w *train.Workload) { w.GradientCheckpointing = true }
-	for name, w := range map[string]train.Workload{
-		"mlp":                smallWorkload(t, `{"model_type":"mlp","dims":[177,409,509,10]}`, 301, 0, func(w *train.Workload) { w.Shape.Features = 177 }),
+	amp := func(w *predict.Workload) { w.Precision = predict.AMP }
+	bf16 := func(w *predict.Workload) { w.Precision = predict.BF16 }
+	checkpointing := func(w *predict.Workload) { w.GradientCheckpointing = true }
+	for name, w := range map[string]predict.Workload{
+		"mlp":                smallWorkload(t, `{"model_type":"mlp","dims":[177,409,509,10]}`, 301, 0, func(w *predict.Workload) { w.Shape.Features = 177 }),
 		"gpt":                smallWorkload(t, traceGPT, 12, 96, nil),
-		"gpt_accum3":         smallWorkload(t, traceGPT, 4, 96, func(w *train.Workload) { w.Accumulate = 3 }),
+		"gpt_accum3":         smallWorkload(t, traceGPT, 4, 96, func(w *predict.Workload) { w.Accumulate = 3 }),
 		"gpt_adafactor":      smallWorkload(t, traceGPT, 12, 96, optimizer("adafactor")),
 		"gpt_adamw_fused":    smallWorkload(t, traceGPT, 12, 96, optimizer("adamw-fused")),
 		"gpt_adamw_loop":     smallWorkload(t, traceGPT, 12, 96, optimizer("adamw-loop")),
@@ -172,7 +173,7 @@ func TestEagerMatchesTraces(t *testing.T) {
 		"gpt_amp":            smallWorkload(t, traceGPT, 12, 96, amp),
 		"gpt_bf16":           smallWorkload(t, traceGPT, 12, 96, bf16),
 		"gpt_ckpt":           smallWorkload(t, traceGPT, 12, 96, checkpointing),
-		"gpt_amp_ckpt":       smallWorkload(t, traceGPT, 12, 96, func(w *train.Workload) { amp(w); checkpointing(w) }),
+		"gpt_amp_ckpt":       smallWorkload(t, traceGPT, 12, 96, func(w *predict.Workload) { amp(w); checkpointing(w) }),
 		"gpt2_ce":            smallWorkload(t, traceGPT2, 12, 88, nil),
 		"gpt2_heads8":        smallWorkload(t, gpt2Heads(80, 10, 96), 16, 3, nil),
 		"gpt2_bf16_heads16":  smallWorkload(t, gpt2Heads(80, 5, 256), 4, 255, bf16),
@@ -187,7 +188,7 @@ func TestEagerMatchesTraces(t *testing.T) {
 		"gpt2_bf16_heads256": smallWorkload(t, gpt2Heads(512, 2, 96), 12, 88, bf16),
 		"llama_ce":           smallWorkload(t, `{"model_type":"llama",`+traceLlama, 12, 88, nil),
 		"qwen2_ce":           smallWorkload(t, traceQwen2, 12, 88, nil),
-		"qwen2_mean":         smallWorkload(t, strings.Replace(traceQwen2, "false", "true", 1), 12, 88, func(w *train.Workload) { w.Loss = train.MeanOutput }),
+		"qwen2_mean":         smallWorkload(t, strings.Replace(traceQwen2, "false", "true", 1), 12, 88, func(w *predict.Workload) { w.Loss = train.MeanOutput }),
 		"qwen2_amp":          smallWorkload(t, traceQwen2, 12, 88, amp),
 		"qwen2_bf16":         smallWorkload(t, traceQwen2, 12, 88, bf16),
 		"qwen2_ckpt":         smallWorkload(t, traceQwen2, 12, 88, checkpointing),
@@ -197,7 +198,7 @@ func TestEagerMatchesTraces(t *testing.T) {
 				return e.phase == "build" || e.bytes == workspace || name == "gpt_accum3" && e.bytes <= 8 ||
 					name == "gpt_ckpt" && e.bytes == 1<<20 // of the thread that computes backward, as the products' is
 			})
-			p, err := train.Predict(w)
+			p, err := predict.Predict(w)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package train_test
+package predict_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
-	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/predict"
 )
 
 // TestMathAttentionTrace compares attention on heads that are no whole vectors
@@ -33,8 +33,8 @@ func TestMathAttentionTrace(t *testing.T) {
 	}
 	for _, c := range file.Cases {
 		config := fmt.Sprintf(`{"model_type":"gpt","vocab_size":331,"n_ctx":96,"n_layer":1,"n_embd":%d,"n_head":%d}`, c.Heads*c.Size, c.Heads)
-		w := smallWorkload(t, config, c.Rows, c.Tokens, func(w *train.Workload) { w.Steps, w.Optimizer = 1, "sgd" })
-		p, err := train.Predict(w)
+		w := smallWorkload(t, config, c.Rows, c.Tokens, func(w *predict.Workload) { w.Steps, w.Optimizer = 1, "sgd" })
+		p, err := predict.Predict(w)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func countOf(events []traceEvent) (n int) {
 
 // attentionEvents are the events of a prediction that belong to the tensors of
 // attention in its only block, of which a map has so many bytes.
-func attentionEvents(p *train.Prediction, square int64) []traceEvent {
+func attentionEvents(p *predict.Prediction, square int64) []traceEvent {
 	var events []traceEvent
 	live := map[uint64]int{}
 	for ev := range p.Recorder.Events() {

@@ -1,4 +1,4 @@
-package train
+package predict
 
 import (
 	"reflect"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
+	"github.com/tidemark-lab/tidemark/train"
 )
 
 // TestPeaks: the allocator's counters have the peaks that a recorder has, also
@@ -19,7 +20,7 @@ func TestPeaks(t *testing.T) {
 	for _, composition := range []nn.Composition{nn.Eager, nn.Fused} {
 		for _, precision := range []Precision{FP32, AMP} {
 			for _, accumulate := range []int{1, 3} {
-				p, err := Prepare(Workload{Model: c, Shape: BatchShape{Rows: 16, Tokens: 64}, Loss: CrossEntropy, Optimizer: "adamw",
+				p, err := Prepare(Workload{Model: c, Shape: train.BatchShape{Rows: 16, Tokens: 64}, Loss: train.CrossEntropy, Optimizer: "adamw",
 					Composition: composition, Precision: precision, Accumulate: accumulate, Steps: 2})
 				if err != nil {
 					t.Fatal(err)
