@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/chart"
 )
 
 func compareCommand() *cli.Command {
@@ -55,9 +56,9 @@ func compare(c *cli.Context) error {
 	}
 	if picture != "" {
 		defer keep(c.Context)()
-		write := func(w io.Writer) error { return comparison.WriteSVG(w) }
+		write := func(w io.Writer) error { return chart.Bars{Comparison: comparison}.WriteSVG(w) }
 		if extension == ".png" {
-			write = func(w io.Writer) error { return comparison.WritePNG(w) }
+			write = func(w io.Writer) error { return chart.Bars{Comparison: comparison}.WritePNG(w) }
 		}
 		if err := report.WriteFile(picture, c.Bool("force"), write); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/page"
 )
 
 // program runs the program with arguments and returns its exit status and what
@@ -28,7 +29,7 @@ func TestCompareCommand(t *testing.T) {
 		if code, _, stderr := program("run", "linear", "--device", "meta", "--grad", grad, "--out", path); code != exitDone {
 			t.Fatalf("run gives %d: %s", code, stderr)
 		}
-		page, err := os.ReadFile(filepath.Join(path, report.PageName))
+		page, err := os.ReadFile(filepath.Join(path, page.FileName))
 		if err != nil || !bytes.Contains(page, []byte("linear_grad")) {
 			t.Errorf("the page beside the report: %v", err)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/chart"
+	"github.com/tidemark-lab/tidemark/instrument/report/page"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 	"github.com/tidemark-lab/tidemark/scenarios"
 )
@@ -55,8 +57,8 @@ type output struct {
 // outputFiles lists an outcome's files in the order in which they are written.
 func outputFiles(o *scenarios.Outcome) []output {
 	outputs := []output{{report.FileName, o.Report.WriteJSON}}
-	page := report.Page{Report: o.Report, Explanation: o.Explanation}
-	picture := report.Picture{Title: "tidemark " + o.Report.Scenario + " on " + o.Report.Device.Kind}
+	written := page.Page{Report: o.Report, Explanation: o.Explanation}
+	picture := chart.Picture{Title: "tidemark " + o.Report.Scenario + " on " + o.Report.Device.Kind}
 	for i, r := range o.Recordings {
 		name := snapshotName
 		if i > 0 {
@@ -66,12 +68,12 @@ func outputFiles(o *scenarios.Outcome) []output {
 			s, traces := snapshot.Recording(r.Recorder, r.Segments, r.Config, time.Now())
 			return snapshot.WriteTraces(w, s, traces)
 		}})
-		page.Recordings = append(page.Recordings, report.PageRecording{Name: r.Name, Recorder: r.Recorder})
+		written.Recordings = append(written.Recordings, page.Recording{Name: r.Name, Recorder: r.Recorder})
 		picture.Panels = append(picture.Panels,
-			report.NewPanel(r.Name, o.Report.Runs[i].Basis, instrument.ByEvent, r.Recorder))
+			chart.NewPanel(r.Name, o.Report.Runs[i].Basis, instrument.ByEvent, r.Recorder))
 	}
 	outputs = append(outputs, output{timelineName + ".svg", picture.WriteSVG}, output{timelineName + ".png", picture.WritePNG},
-		output{report.PageName, page.WriteHTML})
+		output{page.FileName, written.WriteHTML})
 	for _, d := range o.Pictures {
 		outputs = append(outputs, output{d.Name + ".svg", d.WriteSVG}, output{d.Name + ".png", d.WritePNG})
 	}
@@ -96,7 +98,7 @@ func checkFolder(path string, force bool) error {
 	if exists(filepath.Join(path, report.FileName)) {
 		return fmt.Errorf("%s already holds a report; name another folder, or --force to replace it", path)
 	}
-	for _, name := range []string{snapshotName, timelineName + ".svg", timelineName + ".png", report.PageName, activationsName + ".json"} {
+	for _, name := range []string{snapshotName, timelineName + ".svg", timelineName + ".png", page.FileName, activationsName + ".json"} {
 		if exists(filepath.Join(path, name)) {
 			return fmt.Errorf("%s already holds a %s; name another folder, or --force to replace it", path, name)
 		}

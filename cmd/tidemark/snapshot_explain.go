@@ -14,6 +14,8 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/explain"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/chart"
+	"github.com/tidemark-lab/tidemark/instrument/report/page"
 )
 
 // explainFlags are those of snapshot explain and of its short form.
@@ -165,15 +167,15 @@ func exportAnalysis(c *cli.Context, a *explain.Analysis) ([]string, error) {
 // page and pictures.
 func saveExplanation(dir string, force bool, a *explain.Analysis, r *explain.Report) ([]string, error) {
 	name := filepath.Base(r.File)
-	page := a.Page(r, name)
-	picture := report.Picture{Title: "tidemark " + name, Panels: []report.Panel{
-		report.NewHistoryPanel(name, report.Observed, instrument.ByEvent, page.Recordings[0].History)}}
-	return saveReport(dir, force, r, page, picture)
+	written := a.Page(r, name)
+	picture := chart.Picture{Title: "tidemark " + name, Panels: []chart.Panel{
+		chart.NewHistoryPanel(name, report.Observed, instrument.ByEvent, written.Recordings[0].History)}}
+	return saveReport(dir, force, r, written, picture)
 }
 
 // saveReport writes a folder of results: v as report.json, the page and the
 // picture.
-func saveReport(dir string, force bool, v any, page report.Page, picture report.Picture) ([]string, error) {
+func saveReport(dir string, force bool, v any, written page.Page, picture chart.Picture) ([]string, error) {
 	if err := report.Prepare(dir, force); err != nil {
 		return nil, err
 	}
@@ -183,7 +185,7 @@ func saveReport(dir string, force bool, v any, page report.Page, picture report.
 		write func(io.Writer) error
 	}{
 		{report.FileName, func(w io.Writer) error { return printJSON(w, v) }},
-		{timelineName + ".svg", picture.WriteSVG}, {timelineName + ".png", picture.WritePNG}, {report.PageName, page.WriteHTML},
+		{timelineName + ".svg", picture.WriteSVG}, {timelineName + ".png", picture.WritePNG}, {page.FileName, written.WriteHTML},
 	} {
 		path := filepath.Join(dir, f.name)
 		if err := report.WriteFile(path, force, f.write); err != nil {

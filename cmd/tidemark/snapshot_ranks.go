@@ -12,6 +12,8 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/explain"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/chart"
+	"github.com/tidemark-lab/tidemark/instrument/report/page"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
@@ -57,8 +59,8 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 	top := o.Top
 	o.Top = 0
 	var reports []*explain.Report
-	var page report.Page
-	var picture report.Picture
+	var written page.Page
+	var picture chart.Picture
 	for _, file := range files {
 		fmt.Fprintf(c.App.ErrWriter, "reading %s\n", show.Quote(file))
 		s, err := snapshot.ReadFile(file)
@@ -78,27 +80,27 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 				f := &p.Report.Findings[i]
 				f.Title, f.Run = filepath.Base(file)+": "+f.Title, filepath.Base(file)
 			}
-			picture.Panels = append(picture.Panels, report.NewHistoryPanel(filepath.Base(file), report.Observed, instrument.ByEvent, p.Recordings[0].History))
-			page.Explanation = append(page.Explanation, p.Explanation...)
-			page.Recordings = append(page.Recordings, p.Recordings...)
-			if page.Report == nil {
-				page.Report = p.Report
+			picture.Panels = append(picture.Panels, chart.NewHistoryPanel(filepath.Base(file), report.Observed, instrument.ByEvent, p.Recordings[0].History))
+			written.Explanation = append(written.Explanation, p.Explanation...)
+			written.Recordings = append(written.Recordings, p.Recordings...)
+			if written.Report == nil {
+				written.Report = p.Report
 			} else {
-				page.Report.Runs = append(page.Report.Runs, p.Report.Runs...)
-				page.Report.Findings = append(page.Report.Findings, p.Report.Findings...)
+				written.Report.Runs = append(written.Report.Runs, p.Report.Runs...)
+				written.Report.Findings = append(written.Report.Findings, p.Report.Findings...)
 			}
 		}
 	}
 	r := explain.CompareRanks(dir, reports, top)
 	if out != "" {
 		name := filepath.Base(dir)
-		page.Report.Scenario, page.Report.Headline = name, strings.Join(r.Answer, " ")
+		written.Report.Scenario, written.Report.Headline = name, strings.Join(r.Answer, " ")
 		picture.Title = "tidemark " + name
-		written, err := saveReport(out, c.Bool("force"), r, page, picture)
+		files, err := saveReport(out, c.Bool("force"), r, written, picture)
 		if err != nil {
 			return err
 		}
-		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", show.Quote(strings.Join(written, ", "))) }()
+		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", show.Quote(strings.Join(files, ", "))) }()
 	}
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, r)

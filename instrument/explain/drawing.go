@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/page"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -213,7 +214,7 @@ func poolName(pool string, id snapshot.PoolID) string {
 
 // Page is the report as a page: the answer first, then findings, and the
 // history to look into. name is the file's.
-func (a *Analysis) Page(r *Report, name string) report.Page {
+func (a *Analysis) Page(r *Report, name string) page.Page {
 	h := a.History()
 	out := &report.Report{Scenario: name, Device: report.Device{Kind: fmt.Sprintf("device %d", r.Device)}, Headline: strings.Join(r.Answer, " ")}
 	for _, f := range r.Findings {
@@ -228,7 +229,7 @@ func (a *Analysis) Page(r *Report, name string) report.Page {
 		run.OOM.Notes = o.notes()
 	}
 	out.Runs = []report.Run{run}
-	return report.Page{Report: out, Explanation: r.Notes, Recordings: []report.PageRecording{{Name: name, History: h}}}
+	return page.Page{Report: out, Explanation: r.Notes, Recordings: []page.Recording{{Name: name, History: h}}}
 }
 
 // eventOf is where a finding of a kind can be seen: what failed before it did,

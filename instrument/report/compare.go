@@ -160,11 +160,11 @@ func compared(r *Report, file string) Compared {
 }
 
 func (c *Comparison) compareSettings(a, b any) error {
-	listA, err := flatten(a)
+	listA, err := Flatten(a)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.A.File, err)
 	}
-	listB, err := flatten(b)
+	listB, err := Flatten(b)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.B.File, err)
 	}
@@ -188,6 +188,16 @@ func (c *Comparison) compareSettings(a, b any) error {
 
 // most is the greatest growth in percent that is said of a number.
 const most = 100_000
+
+// Most is the greater of the two, 0 where there is neither.
+func (c Change) Most() (most int64) {
+	for _, n := range []*int64{c.ABytes, c.BBytes} {
+		if n != nil {
+			most = max(most, *n)
+		}
+	}
+	return most
+}
 
 // newChange is a change of which either side may be missing.
 func newChange(a, b *int64) Change {

@@ -79,7 +79,7 @@ func comparedRun(r *Run) *ComparedRun {
 	}
 	c := &ComparedRun{Name: r.Name, Basis: r.Basis, Parameters: r.Parameters}
 	if r.Peak != nil {
-		c.PeakIn = r.Peak.where()
+		c.PeakIn = r.Peak.Where()
 	}
 	return c
 }

@@ -9,16 +9,16 @@ import (
 	"strconv"
 )
 
-// setting is one setting of a report, by its path such as "model.layers".
-type setting struct{ Name, Value string }
+// Setting is one setting of a report, by its path such as "model.layers".
+type Setting struct{ Name, Value string }
 
 // maxSettingDepth bounds how deeply settings may be nested.
 const maxSettingDepth = 32
 
-// flatten lists settings, which JSON can encode, in their order. The members of
+// Flatten lists settings, which JSON can encode, in their order. The members of
 // an object are named by its path; a list is one value. Strings are shown
 // without quotes.
-func flatten(settings any) ([]setting, error) {
+func Flatten(settings any) ([]Setting, error) {
 	if settings == nil {
 		return nil, nil
 	}
@@ -33,7 +33,7 @@ func flatten(settings any) ([]setting, error) {
 	return list, nil
 }
 
-func flattenJSON(list []setting, name string, data json.RawMessage, depth int) ([]setting, error) {
+func flattenJSON(list []Setting, name string, data json.RawMessage, depth int) ([]Setting, error) {
 	if depth > maxSettingDepth {
 		return nil, errors.New("nested too deeply")
 	}
@@ -51,7 +51,7 @@ func flattenJSON(list []setting, name string, data json.RawMessage, depth int) (
 		if name == "" {
 			name = "settings"
 		}
-		return append(list, setting{name, s}), nil
+		return append(list, Setting{name, s}), nil
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	if _, err := d.Token(); err != nil {

@@ -4,40 +4,40 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 // compareSamples are two reports that differ in everything that can.
 func compareSamples(t *testing.T) (a, b *Report) {
 	meta := instrument.Options{NoTiming: true}
-	grad, nograd := newMachine(t, meta, 0), newMachine(t, meta, 0)
-	grad.linear(true)
-	nograd.linear(false)
-	small, large := newMachine(t, instrument.Options{}, 0), newMachine(t, instrument.Options{}, 0)
-	for m, layers := range map[*machine]int{small: 2, large: 4} {
-		if err := m.train(3+layers, layers, 256); err != nil {
+	grad, nograd := made.NewMachine(t, meta, 0), made.NewMachine(t, meta, 0)
+	grad.Linear(true)
+	nograd.Linear(false)
+	small, large := made.NewMachine(t, instrument.Options{}, 0), made.NewMachine(t, instrument.Options{}, 0)
+	for m, layers := range map[*made.Machine]int{small: 2, large: 4} {
+		if err := m.Train(3+layers, layers, 256); err != nil {
 			t.Fatal(err)
 		}
 	}
-	empty := newMachine(t, meta, 0)
+	empty := made.NewMachine(t, meta, 0)
 	a = &Report{Tidemark: "0.1.0", Scenario: "linear", Device: Device{Kind: "meta"},
 		Settings: map[string]any{"grad": "on", "rows": 5000, "model": map[string]any{"layers": 2, "width": 256}, "old": true},
-		Runs: []Run{NewRun("linear", 500_050_000, Calculated, grad.rec), NewRun("train", 1_000_000, Observed, small.rec),
-			NewRun("only here", 1, Calculated, empty.rec)},
+		Runs: []Run{NewRun("linear", 500_050_000, Calculated, grad.Recorder), NewRun("train", 1_000_000, Observed, small.Recorder),
+			NewRun("only here", 1, Calculated, empty.Recorder)},
 		Checks: []Check{
 			{Name: "same", Expected: 1, Observed: int64(7), Holds: true},
 			{Name: "peak", Expected: int64(1), Observed: int64(4_437_217_792), Unit: "bytes", Holds: true},
 			{Name: "gone", Expected: 1, Observed: "x", Holds: false}}}
 	b = &Report{Tidemark: "0.2.0", Scenario: "linear", Device: Device{Kind: "cpu", Name: "a processor"},
 		Settings: map[string]any{"grad": "off", "rows": 5000, "model": map[string]any{"layers": 4, "width": 256}, "new": "yes"},
-		Runs:     []Run{NewRun("train", 2_000_000, Observed, large.rec), NewRun("linear, no gradients", 500_050_000, Observed, nograd.rec)},
+		Runs:     []Run{NewRun("train", 2_000_000, Observed, large.Recorder), NewRun("linear, no gradients", 500_050_000, Observed, nograd.Recorder)},
 		Checks: []Check{
 			{Name: "peak", Expected: int64(1), Observed: int64(4_237_217_792), Unit: "bytes", Holds: false},
 			{Name: "same", Expected: 1, Observed: int64(7), Holds: true}}}
@@ -135,38 +135,6 @@ func TestCompare(t *testing.T) {
 	}
 	if len(same.Settings) != 0 || same.SameSettings != 5 {
 		t.Errorf("of a report's settings %d agree with themselves and %d differ", same.SameSettings, len(same.Settings))
-	}
-}
-
-func TestComparePicture(t *testing.T) {
-	c := sampleComparison(t)
-	var svg, img bytes.Buffer
-	if err := c.WriteSVG(&svg); err != nil {
-		t.Fatal(err)
-	}
-	text := svgText(t, "compare", svg.Bytes())
-	for _, want := range []string{"GiB", "peak reserved", "activation", "A: linear (bytes are calculated); B: linear, no gradients (bytes are observed)", "4.13", "3.95"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in the picture", want)
-		}
-	}
-	if err := c.WritePNG(&img); err != nil {
-		t.Fatal(err)
-	}
-	if dir := os.Getenv("TIDEMARK_PICTURES"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, "compare.png"), img.Bytes(), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := png.Decode(&img); err != nil {
-		t.Error(err)
-	}
-	empty, err := Compare(&Report{}, &Report{}, "a", "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := empty.WriteSVG(&svg); err == nil {
-		t.Error("a picture of nothing is drawn")
 	}
 }
 

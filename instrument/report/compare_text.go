@@ -32,7 +32,7 @@ func (c *Comparison) WriteText(w io.Writer, o CompareTextOptions) error {
 		Compared
 	}{{"A", c.A}, {"B", c.B}} {
 		t.line("%s  %s", side.letter, side.File)
-		t.line("   %s on %s%s, tidemark %s", side.Scenario, side.Device.describe(), describePrecision(side.Precision), orAbsent(side.Tidemark))
+		t.line("   %s on %s, tidemark %s", side.Scenario, side.Device.Describe(side.Precision), orAbsent(side.Tidemark))
 	}
 	if c.A.Scenario != c.B.Scenario {
 		t.line("The scenarios differ: %s and %s.", c.A.Scenario, c.B.Scenario)
@@ -76,7 +76,7 @@ func (t *compareWriter) compareRun(r *RunComparison, phases int) {
 	most := int64(0)
 	for _, c := range []*Change{r.Allocated, r.Reserved} {
 		if c != nil {
-			most = max(most, orZero(c.ABytes), orZero(c.BBytes))
+			most = max(most, c.Most())
 		}
 	}
 	t.unit = show.UnitFor(most)
@@ -299,12 +299,5 @@ func (t *compareWriter) found(v any, unit string) string {
 	if n, ok := v.(int64); ok && unit == "bytes" {
 		return show.Bytes(n, t.options.ExactBytes)
 	}
-	return value(v, unit)
-}
-
-func orZero(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
+	return show.Value(v, unit)
 }

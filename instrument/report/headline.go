@@ -12,7 +12,7 @@ import (
 
 // headline is the report's own, or else which claims fail, where the largest
 // peak is and what it consists of, and which run needs least.
-func (r *Report) headline() string {
+func (r *Report) FirstLine() string {
 	if r.Headline != "" {
 		return r.Headline
 	}
@@ -95,17 +95,17 @@ func (r *Run) Composition() string {
 	return text + "."
 }
 
-// title says in a few words how it failed, to follow the run's name.
-func (f *OutOfMemory) title() string {
+// Title says in a few words how it failed, to follow the run's name.
+func (f *OutOfMemory) Title() string {
 	if f.Ended {
 		return "ended out of memory."
 	}
 	return "ran out of memory and went on."
 }
 
-// text says what was asked for and what a peak then means.
-func (f *OutOfMemory) text() string {
-	where := (&Peak{Step: f.Step, Phase: f.Phase}).where()
+// Text says what was asked for and what a peak then means.
+func (f *OutOfMemory) Text() string {
+	where := (&Peak{Step: f.Step, Phase: f.Phase}).Where()
 	text := fmt.Sprintf("At event %s, %s, it asked for %s with %s allocated and %s reserved.",
 		show.Grouped(f.Event), where, show.Bytes(f.RequestedBytes, false), show.Bytes(f.AllocatedBytes, false), show.Bytes(f.ReservedBytes, false))
 	if f.Failures > 1 {

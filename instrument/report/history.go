@@ -106,6 +106,13 @@ func (s *Stacks) Add(outer int32, frame string) int32 {
 // Len is how many stacks there are, the empty one included.
 func (s *Stacks) Len() int { return len(s.nodes) + 1 }
 
+// Innermost is the innermost frame of a stack that is not empty, and the stack
+// that this frame is inside of.
+func (s *Stacks) Innermost(number int32) (outer int32, frame string) {
+	n := s.nodes[number-1]
+	return n.parent, s.names[n.name]
+}
+
 // Frames are a stack's, the outermost first.
 func (s *Stacks) Frames(number int32) []string {
 	depth := 0
@@ -125,8 +132,8 @@ func (h *History) Timed() bool {
 	return len(h.Times) > 0 && h.Times[len(h.Times)-1] > h.Times[0]
 }
 
-// time is that of an event, or of the last one before it that has one.
-func (h *History) time(position int64) time.Duration {
+// Time is that of an event, or of the last one before it that has one.
+func (h *History) Time(position int64) time.Duration {
 	if len(h.Times) == 0 {
 		return 0
 	}

@@ -1,77 +1,27 @@
 package report
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 )
-
-// randomMachine has seen a random run, with settings and a ring that depend on
-// the seed: half of them have lost their oldest events.
-func randomMachine(t testing.TB, seed uint64) *machine {
-	r := rand.New(rand.NewPCG(seed, 0))
-	m := &machine{t: t, rec: instrument.New(instrument.Options{MaxEvents: []int{0, 250}[seed%2]})}
-	m.a = alloc.New(&alloc.Addresses{CapacityBytes: 600 << 20}, alloc.Config{ExpandableSegments: seed%4 > 1})
-	for range seed % 3 {
-		if _, err := m.a.Malloc(5<<20, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.rec.Attach(m.a)
-	var live []*alloc.Block
-	category := func() instrument.Category { return instrument.Category(r.IntN(instrument.NumCategories)) }
-	grow := func(n int) {
-		for range n {
-			if b, err := m.alloc(1+r.Int64N(8<<20), category(), "model.layers.1", "op"); err == nil {
-				live = append(live, b)
-			}
-		}
-	}
-	for i := range 400 {
-		if i%100 == 20 {
-			m.rec.Step(i)
-		}
-		if i%40 == 30 {
-			m.rec.Phase("forward", nil, func() error { grow(3); return nil })
-		}
-		switch n := r.IntN(5); {
-		case i%150 == 149:
-			if err := m.a.EmptyCache(); err != nil {
-				t.Fatal(err)
-			}
-		case n < 2 || len(live) == 0:
-			grow(1)
-		case n == 2:
-			b := live[r.IntN(len(live))]
-			if err := m.rec.Retag(b.Addr(), m.rec.Tag(instrument.Label{Category: category()})); err != nil {
-				t.Fatal(err)
-			}
-		default:
-			i := r.IntN(len(live))
-			m.a.Free(live[i])
-			live = append(live[:i], live[i+1:]...)
-		}
-	}
-	return m
-}
 
 // TestRecordedHistory adds blocks and segments up at every event of random
 // recordings and compares with the recorder.
 func TestRecordedHistory(t *testing.T) {
 	for seed := range uint64(24) {
-		m := randomMachine(t, seed)
-		h := RecordedHistory(m.rec)
+		m := made.Random(t, seed)
+		h := RecordedHistory(m.Recorder)
 		if err := h.Check(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		var want []instrument.Event
-		for ev := range m.rec.Events() {
+		for ev := range m.Recorder.Events() {
 			want = append(want, ev)
 		}
 		i := 0
@@ -88,19 +38,19 @@ func TestRecordedHistory(t *testing.T) {
 			t.Fatalf("seed %d: %d events, want %d", seed, i, len(want))
 		}
 		if h.First == 0 {
-			if got := h.FindPeak(); got != m.rec.Peak() {
-				t.Errorf("seed %d: the peak is %+v, want %+v", seed, got, m.rec.Peak())
+			if got := h.FindPeak(); got != m.Recorder.Peak() {
+				t.Errorf("seed %d: the peak is %+v, want %+v", seed, got, m.Recorder.Peak())
 			}
 		}
 		for _, axis := range []instrument.Axis{instrument.ByEvent, instrument.ByTime} {
 			for _, n := range []int{1, 7, 100, 5000} {
-				if got, want := h.series(axis, n), m.rec.Series(axis, n); !reflect.DeepEqual(got, want) {
+				if got, want := h.Series(axis, n), m.Recorder.Series(axis, n); !reflect.DeepEqual(got, want) {
 					t.Errorf("seed %d: %d columns along axis %d differ from the recorder's", seed, n, axis)
 				}
 			}
 		}
 		if h.First == 0 {
-			got, want := NewHistoryRun("r", Observed, h), NewRun("r", 0, Observed, m.rec)
+			got, want := NewHistoryRun("r", Observed, h), NewRun("r", 0, Observed, m.Recorder)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("seed %d: the history's run is\n%+v, want\n%+v", seed, got, want)
 			}
@@ -111,7 +61,7 @@ func TestRecordedHistory(t *testing.T) {
 				last++
 			}
 		}
-		if segments := m.a.Segments(); seed%4 < 2 && last != len(segments) {
+		if segments := m.Allocator.Segments(); seed%4 < 2 && last != len(segments) {
 			t.Errorf("seed %d: %d segments at the end, want %d", seed, last, len(segments))
 		}
 	}

@@ -76,7 +76,7 @@ func (h *History) FindPeak() instrument.Peak {
 		p.Event = -1
 		return p
 	}
-	p.Time = h.time(p.Event)
+	p.Time = h.Time(p.Event)
 	p.Step, p.Phase = h.Where(p.Event)
 	return p
 }
@@ -115,14 +115,14 @@ func (h *History) peakReserved() instrument.ReservedPeak {
 	return p
 }
 
-// series sums the history up in at most n columns, as instrument.Recorder does.
-func (h *History) series(axis instrument.Axis, n int) instrument.Series {
+// Series sums the history up in at most n columns, as instrument.Recorder does.
+func (h *History) Series(axis instrument.Axis, n int) instrument.Series {
 	s := instrument.Series{Axis: axis, FirstEvent: h.First, EndEvent: h.End}
 	events := h.End - h.First
 	if events == 0 || n < 1 {
 		return s
 	}
-	s.Began, s.Ended = h.time(h.First), h.time(h.End-1)
+	s.Began, s.Ended = h.Time(h.First), h.Time(h.End-1)
 	if !h.Timed() {
 		s.Axis = instrument.ByEvent
 	}
@@ -137,7 +137,7 @@ func (h *History) series(axis instrument.Axis, n int) instrument.Series {
 			before = *u
 			continue
 		}
-		c, t := int((at-h.First)*int64(n)/events), h.time(at)
+		c, t := int((at-h.First)*int64(n)/events), h.Time(at)
 		if s.Axis == instrument.ByTime {
 			c = min(n-1, int(float64(t-s.Began)/float64(s.Ended-s.Began)*float64(n)))
 		}

@@ -1,7 +1,10 @@
-package report
+package report_test
 
 import (
 	"bytes"
+	"image/png"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -9,6 +12,9 @@ import (
 	"unicode"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/chart"
+	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 )
 
 // poison appends a text to every string within v.
@@ -61,48 +67,48 @@ func harmless(t *testing.T, name, text string) {
 // TestHostileNames has every string of two reports, and of a picture, command a
 // terminal.
 func TestHostileNames(t *testing.T) {
-	a, b := compareSamples(t)
-	for _, r := range []*Report{a, b} {
+	a, b := report.CompareSamples(t)
+	for _, r := range []*report.Report{a, b} {
 		for i := range r.Checks {
 			r.Checks[i].Claim, r.Checks[i].Source = "claim", "source"
 		}
 		poison(reflect.ValueOf(r).Elem(), commands)
 	}
-	a.Runs[0].Assumptions = []Assumption{{Name: commands, Why: commands}}
+	a.Runs[0].Assumptions = []report.Assumption{{Name: commands, Why: commands}}
 	var out bytes.Buffer
-	if err := a.WriteText(&out, TextOptions{}); err != nil {
+	if err := a.WriteText(&out, report.TextOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	harmless(t, "report", out.String())
-	c, err := Compare(a, b, "a"+commands, "b"+commands)
+	c, err := report.Compare(a, b, "a"+commands, "b"+commands)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out.Reset()
-	if err := c.WriteText(&out, CompareTextOptions{}); err != nil {
+	if err := c.WriteText(&out, report.CompareTextOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	harmless(t, "comparison", out.String())
 	out.Reset()
-	if err := c.WriteSVG(&out); err != nil {
+	if err := (chart.Bars{Comparison: c}).WriteSVG(&out); err != nil {
 		t.Fatal(err)
 	}
-	harmless(t, "picture of a comparison", svgText(t, "comparison", out.Bytes()))
+	harmless(t, "picture of a comparison", made.SVGText(t, "comparison", out.Bytes()))
 	p := samplePicture(t)
 	poison(reflect.ValueOf(&p).Elem(), commands)
 	out.Reset()
 	if err := p.WriteSVG(&out); err != nil {
 		t.Fatal(err)
 	}
-	harmless(t, "timeline", svgText(t, "timeline", out.Bytes()))
+	harmless(t, "timeline", made.SVGText(t, "timeline", out.Bytes()))
 }
 
-func samplePicture(t *testing.T) Picture {
-	m := newMachine(t, instrument.Options{}, 0)
-	if err := m.train(2, 2, 256); err != nil {
+func samplePicture(t *testing.T) chart.Picture {
+	m := made.NewMachine(t, instrument.Options{}, 0)
+	if err := m.Train(2, 2, 256); err != nil {
 		t.Fatal(err)
 	}
-	return Picture{Title: "sample", Panels: []Panel{NewPanel("train", Observed, instrument.ByEvent, m.rec)}}
+	return chart.Picture{Title: "sample", Panels: []chart.Panel{chart.NewPanel("train", report.Observed, instrument.ByEvent, m.Recorder)}}
 }
 
 // TestLongNames draws and prints names of a hundred thousand characters in the
@@ -112,15 +118,15 @@ func TestLongNames(t *testing.T) {
 	began := time.Now()
 	p := samplePicture(t)
 	poison(reflect.ValueOf(&p).Elem(), long)
-	a, b := compareSamples(t)
+	a, b := report.CompareSamples(t)
 	poison(reflect.ValueOf(a).Elem(), long)
 	poison(reflect.ValueOf(b).Elem(), long)
-	c, err := Compare(a, b, "a"+long, "b"+long)
+	c, err := report.Compare(a, b, "a"+long, "b"+long)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var svg, picture, text bytes.Buffer
-	for _, err := range []error{p.WriteSVG(&svg), c.WriteSVG(&picture), c.WriteText(&text, CompareTextOptions{})} {
+	for _, err := range []error{p.WriteSVG(&svg), chart.Bars{Comparison: c}.WriteSVG(&picture), c.WriteText(&text, report.CompareTextOptions{})} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,5 +136,37 @@ func TestLongNames(t *testing.T) {
 	}
 	if n := svg.Len() + picture.Len(); n > 1<<20 {
 		t.Errorf("pictures of %d bytes", n)
+	}
+}
+
+func TestComparePicture(t *testing.T) {
+	c := report.SampleComparison(t)
+	var svg, img bytes.Buffer
+	if err := (chart.Bars{Comparison: c}).WriteSVG(&svg); err != nil {
+		t.Fatal(err)
+	}
+	text := made.SVGText(t, "compare", svg.Bytes())
+	for _, want := range []string{"GiB", "peak reserved", "activation", "A: linear (bytes are calculated); B: linear, no gradients (bytes are observed)", "4.13", "3.95"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in the picture", want)
+		}
+	}
+	if err := (chart.Bars{Comparison: c}).WritePNG(&img); err != nil {
+		t.Fatal(err)
+	}
+	if dir := os.Getenv("TIDEMARK_PICTURES"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, "compare.png"), img.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := png.Decode(&img); err != nil {
+		t.Error(err)
+	}
+	empty, err := report.Compare(&report.Report{}, &report.Report{}, "a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (chart.Bars{Comparison: empty}).WriteSVG(&svg); err == nil {
+		t.Error("a picture of nothing is drawn")
 	}
 }

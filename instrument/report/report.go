@@ -1,5 +1,5 @@
-// Package report writes down what a run did with memory: report.json, tables
-// for the terminal, and a picture of the timeline as SVG and PNG.
+// Package report writes down what a run did with memory: report.json and tables
+// for the terminal. Packages chart and page below it draw the timelines.
 //
 // Every number says what it rests on (see [Basis]). A measurement that was not
 // made is null in JSON and a dash in tables, never 0. Allocated memory lies

@@ -14,24 +14,25 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 )
 
 func TestJSON(t *testing.T) {
-	m := newMachine(t, instrument.Options{}, 0)
-	m.rec.Phase("load", nil, func() error { m.must(1000, instrument.Parameter, "linear", "weight"); return nil })
-	m.rec.Mark("model")
-	m.rec.Step(0)
-	m.rec.Phase("forward", nil, func() error {
-		m.a.Free(m.must(3<<20, instrument.Activation, "linear", "matmul"))
+	m := made.NewMachine(t, instrument.Options{}, 0)
+	m.Recorder.Phase("load", nil, func() error { m.Must(1000, instrument.Parameter, "linear", "weight"); return nil })
+	m.Recorder.Mark("model")
+	m.Recorder.Step(0)
+	m.Recorder.Phase("forward", nil, func() error {
+		m.Allocator.Free(m.Must(3<<20, instrument.Activation, "linear", "matmul"))
 		return nil
 	})
-	m.rec.Loss(math.NaN())
-	m.rec.Step(1)
-	m.rec.Phase("forward", nil, func() error { return errors.New("stopped <here>") })
-	m.rec.EndStep()
+	m.Recorder.Loss(math.NaN())
+	m.Recorder.Step(1)
+	m.Recorder.Phase("forward", nil, func() error { return errors.New("stopped <here>") })
+	m.Recorder.EndStep()
 	r := &Report{Tidemark: "0.1.0", Scenario: "linear", Device: Device{Kind: "cpu", Name: "a processor"},
 		Settings: map[string]any{"scale": 0.02, "grad": "on"},
-		Runs:     []Run{NewRun("grad on", 250, Observed, m.rec)},
+		Runs:     []Run{NewRun("grad on", 250, Observed, m.Recorder)},
 		Checks: []Check{{Name: "driver", Claim: "There is one.", Source: "D3.6", Expected: "580", Observed: nil},
 			{Name: "weight", Claim: "1 KB.", Source: "D1.3", Expected: 1024, Observed: 1024, Unit: "bytes", Basis: Observed, Holds: true}}}
 	var out bytes.Buffer

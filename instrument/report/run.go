@@ -1,6 +1,10 @@
 package report
 
-import "github.com/tidemark-lab/tidemark/instrument"
+import (
+	"fmt"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+)
 
 // TopLength is how many groups a run's peak lists.
 const TopLength = 20
@@ -95,4 +99,17 @@ func peak(p instrument.Peak, top []instrument.Holding) *Peak {
 		out.Top = append(out.Top, Holding(h))
 	}
 	return out
+}
+
+// Where says where the allocated peak was.
+func (p *Peak) Where() string {
+	switch {
+	case p.Phase != nil && p.Step != nil:
+		return fmt.Sprintf("%s of step %d", *p.Phase, *p.Step)
+	case p.Phase != nil:
+		return *p.Phase
+	case p.Step != nil:
+		return fmt.Sprintf("step %d", *p.Step)
+	}
+	return "outside of any phase"
 }

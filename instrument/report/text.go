@@ -31,7 +31,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 		o.Steps = 4
 	}
 	t := &textWriter{options: o}
-	t.line("%s on %s%s", r.Scenario, r.Device.describe(), describePrecision(r.Precision))
+	t.line("%s on %s", r.Scenario, r.Device.Describe(r.Precision))
 	if s, ok := r.Settings.(Settings); ok && s.describe() != "" {
 		t.line("allocator: %s", s.describe())
 	}
@@ -57,7 +57,9 @@ func describePrecision(precision string) string {
 	return ", precision " + precision
 }
 
-func (d Device) describe() string {
+// Describe names a device, and the precision of what runs there where it is not
+// the usual float32.
+func (d Device) Describe(precision string) string {
 	s := d.Kind
 	if d.Name != "" && d.Name != d.Kind {
 		s += " (" + d.Name + ")"
@@ -71,7 +73,7 @@ func (d Device) describe() string {
 	if d.MemoryBytes != nil {
 		s += ", " + show.Bytes(*d.MemoryBytes, false) + " of memory"
 	}
-	return s
+	return s + describePrecision(precision)
 }
 
 // textWriter is a report in the making.
@@ -334,35 +336,9 @@ func (c Check) found() string {
 	if c.Basis != "" {
 		basis = string(c.Basis)
 	}
-	got := basis + " " + value(c.Observed, c.Unit)
+	got := basis + " " + show.Value(c.Observed, c.Unit)
 	if c.Observed == nil {
 		got = "not measured"
 	}
-	return fmt.Sprintf("expected %s; %s", value(c.Expected, c.Unit), got)
-}
-
-// value shows an expected or observed value.
-func value(v any, unit string) string {
-	if v == nil {
-		return show.Absent
-	}
-	if unit == "bytes" {
-		switch n := v.(type) {
-		case int64:
-			return show.Bytes(n, true)
-		case int:
-			return show.Bytes(int64(n), true)
-		}
-	}
-	s := fmt.Sprint(v)
-	switch n := v.(type) {
-	case float64:
-		s = strconv.FormatFloat(n, 'g', 8, 64)
-	case int64:
-		s = show.Grouped(n)
-	}
-	if unit != "" {
-		s += " " + unit
-	}
-	return s
+	return fmt.Sprintf("expected %s; %s", show.Value(c.Expected, c.Unit), got)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
@@ -37,20 +38,20 @@ func golden(t *testing.T, name string, got []byte) {
 // sample is a report with one of everything.
 func sample(t *testing.T) *Report {
 	meta := instrument.Options{NoTiming: true}
-	grad := newMachine(t, meta, 0)
-	grad.linear(true)
-	run := NewRun("grad on", 500_050_000, Calculated, grad.rec)
+	grad := made.NewMachine(t, meta, 0)
+	grad.Linear(true)
+	run := NewRun("grad on", 500_050_000, Calculated, grad.Recorder)
 	run.Assumptions = []Assumption{{Name: "workspace", Basis: Assumed, Bytes: 34_603_008,
 		Why: "what cuBLAS takes at its first product on this kind of card; no library asks for it on the meta device"}}
 
-	gpt := newMachine(t, instrument.Options{MaxEvents: 500}, 0)
-	if err := gpt.train(9, 2, 256); err != nil {
+	gpt := made.NewMachine(t, instrument.Options{MaxEvents: 500}, 0)
+	if err := gpt.Train(9, 2, 256); err != nil {
 		t.Fatal(err)
 	}
-	gpt.rec.Phase("save", nil, func() error { return errors.New("disk full") })
+	gpt.Recorder.Phase("save", nil, func() error { return errors.New("disk full") })
 
-	full := newMachine(t, meta, 1<<30)
-	if err := full.train(1, 24, 768); !errors.Is(err, alloc.ErrOutOfMemory) {
+	full := made.NewMachine(t, meta, 1<<30)
+	if err := full.Train(1, 24, 768); !errors.Is(err, alloc.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
 	memory := int64(150_000_000_000)
@@ -58,7 +59,7 @@ func sample(t *testing.T) *Report {
 		Tidemark: "0.1.0", Scenario: "linear",
 		Device:   Device{Kind: "cuda", Name: "NVIDIA H200", Driver: "580.159", MemoryBytes: &memory},
 		Settings: map[string]any{"scale": 1, "grad": "both"},
-		Runs: []Run{run, NewRun("gpt", 13_652_224, Observed, gpt.rec), NewRun("too large", 208_580_352, Calculated, full.rec),
+		Runs: []Run{run, NewRun("gpt", 13_652_224, Observed, gpt.Recorder), NewRun("too large", 208_580_352, Calculated, full.Recorder),
 			NewRun("nothing", 0, Calculated, instrument.New(meta))},
 		Checks: []Check{
 			{Name: "parameters", Claim: "The parameters take about 2 GB during the whole run: 500 million weights and 50,000 biases, four bytes each.",

@@ -3,13 +3,14 @@
 package show
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/device/size"
 )
 
-// unit is a unit that bytes are shown in.
+// Unit is a unit that bytes are shown in.
 type Unit struct {
 	Name  string
 	Bytes int64
@@ -21,7 +22,7 @@ var (
 	KiB = Unit{"KiB", 1 << 10}
 )
 
-// unitFor is GiB, or a smaller unit when the greatest value is a small part of
+// UnitFor is GiB, or a smaller unit when the greatest value is a small part of
 // one.
 func UnitFor(most int64) Unit {
 	switch {
@@ -33,7 +34,7 @@ func UnitFor(most int64) Unit {
 	return KiB
 }
 
-// format gives bytes in the unit, without its name.
+// Format gives bytes in the unit, without its name.
 func (u Unit) Format(bytes int64, decimals int) string {
 	return strconv.FormatFloat(float64(bytes)/float64(u.Bytes), 'f', decimals, 64)
 }
@@ -49,7 +50,7 @@ func Bytes(n int64, exact bool) string {
 	return text
 }
 
-// grouped is a number with commas between groups of three digits.
+// Grouped is a number with commas between groups of three digits.
 func Grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	digits, negative := strings.CutPrefix(digits, "-")
@@ -66,10 +67,10 @@ func Grouped(n int64) string {
 	return out.String()
 }
 
-// absent stands for a measurement that was not made.
+// Absent stands for a measurement that was not made.
 const Absent = "-"
 
-// share is a part of a whole in percent.
+// Share is a part of a whole in percent.
 func Share(part, whole int64) string {
 	percent := 100 * float64(part) / float64(whole)
 	if percent < 0.05 {
@@ -78,10 +79,36 @@ func Share(part, whole int64) string {
 	return strconv.FormatFloat(percent, 'f', 1, 64) + "%"
 }
 
-// seconds is a time in seconds, or a dash where none was measured.
+// Seconds is a time in seconds, or a dash where none was measured.
 func Seconds(s *float64) string {
 	if s == nil {
 		return Absent
 	}
 	return strconv.FormatFloat(*s, 'f', 4, 64)
+}
+
+// Value shows an expected or observed value.
+func Value(v any, unit string) string {
+	if v == nil {
+		return Absent
+	}
+	if unit == "bytes" {
+		switch n := v.(type) {
+		case int64:
+			return Bytes(n, true)
+		case int:
+			return Bytes(int64(n), true)
+		}
+	}
+	s := fmt.Sprint(v)
+	switch n := v.(type) {
+	case float64:
+		s = strconv.FormatFloat(n, 'g', 8, 64)
+	case int64:
+		s = Grouped(n)
+	}
+	if unit != "" {
+		s += " " + unit
+	}
+	return s
 }

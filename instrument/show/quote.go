@@ -50,7 +50,7 @@ func Quote(s string) string {
 	return out.String()
 }
 
-// shown is s quoted and, if it is longer than n characters, cut at its end.
+// Cut is s quoted and, if it is longer than n characters, cut at its end.
 func Cut(s string, n int) string {
 	if len(s) > 8*n { // more is not shown in any case
 		s = s[:8*n]

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// textWidth is how many columns of a terminal the tables use.
+// Width is how many columns of a terminal the tables use.
 const Width = 100
 
 // cellWidth is the most of it that a column but the last takes.
 const cellWidth = 60
 
-// table lines text up in columns. A heading that begins with ">" makes its
+// Table lines text up in columns. A heading that begins with ">" makes its
 // column flush right.
 type Table struct {
 	Headings []string
@@ -35,7 +35,7 @@ func fitted(cells []string) []string {
 	return out
 }
 
-// write writes the table indented by two spaces. The last column is cut to what
+// Write writes the table indented by two spaces. The last column is cut to what
 // is left of the width; a gap shrinks from two spaces to one if that helps.
 func (t *Table) Write(w io.Writer) error {
 	widths := make([]int, len(t.Headings))
@@ -84,7 +84,7 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
-// shorten cuts the beginning of a text off if it is longer than n characters:
+// CutLeft cuts the beginning of a text off if it is longer than n characters:
 // of a path, the end tells most.
 func CutLeft(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
@@ -98,7 +98,7 @@ func CutLeft(s string, n int) string {
 	return "…" + s[from:]
 }
 
-// wrap breaks a text into lines of at most width characters where it has
+// Wrap breaks a text into lines of at most width characters where it has
 // spaces, and indents all but the first.
 func Wrap(s string, width int, indent string) string {
 	var out strings.Builder

@@ -1,4 +1,5 @@
-package report
+// Package page writes a report and its timelines as one HTML page.
+package page
 
 import (
 	"bytes"
@@ -14,19 +15,21 @@ import (
 	"sync"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/chart"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
-// PageName is the name of the page in a run's folder.
-const PageName = "report.html"
+// FileName is the name of the page in a run's folder.
+const FileName = "report.html"
 
 // Page is a report as one HTML file that needs no network: what the report
 // says, and each recording's timeline to zoom into and to ask what was alive at
 // a point. The timelines are drawn by uPlot, which the file carries.
 type Page struct {
-	Report *Report
+	Report *report.Report
 	// Recordings are the timelines of Report.Runs.
-	Recordings []PageRecording
+	Recordings []Recording
 	// Explanation is lines of text that say what happened and why.
 	Explanation []string
 	// MaxEvents is how many events the file carries for all recordings
@@ -37,16 +40,16 @@ type Page struct {
 	MaxEvents int
 }
 
-// PageRecording is the timeline of one run: its recorder, or a history from
+// Recording is the timeline of one run: its recorder, or a history from
 // elsewhere.
-type PageRecording struct {
+type Recording struct {
 	Name     string // that of the run in the report
 	Recorder *instrument.Recorder
-	History  *History // instead of Recorder
+	History  *report.History // instead of Recorder
 }
 
 // history is the recording's.
-func (r *PageRecording) history() (*History, error) {
+func (r *Recording) history() (*report.History, error) {
 	switch {
 	case r.History != nil:
 		if err := r.History.Check(); err != nil {
@@ -54,14 +57,14 @@ func (r *PageRecording) history() (*History, error) {
 		}
 		return r.History, nil
 	case r.Recorder != nil:
-		return RecordedHistory(r.Recorder), nil
+		return report.RecordedHistory(r.Recorder), nil
 	}
 	return nil, fmt.Errorf("recording %q has no recorder and no history", r.Name)
 }
 
-// DefaultPageEvents is how many events a page carries unless told otherwise.
+// DefaultEvents is how many events a page carries unless told otherwise.
 // They take about 6 MB.
-const DefaultPageEvents = 400_000
+const DefaultEvents = 400_000
 
 //go:embed assets
 var assets embed.FS
@@ -104,7 +107,7 @@ func categoryRules() string {
 	var out strings.Builder
 	out.WriteString(":root{")
 	for _, c := range instrument.Categories() {
-		rgb := categoryColors[c]
+		rgb := chart.CategoryColors[c]
 		fmt.Fprintf(&out, "--category-%v:#%02x%02x%02x;", c, rgb.R, rgb.G, rgb.B)
 	}
 	out.WriteString("}")
@@ -117,7 +120,7 @@ func (p Page) WriteHTML(w io.Writer) error {
 	if p.Report == nil {
 		return errors.New("write page: there is no report")
 	}
-	histories := make([]*History, len(p.Recordings))
+	histories := make([]*report.History, len(p.Recordings))
 	for i := range p.Recordings {
 		var err error
 		if histories[i], err = p.Recordings[i].history(); err != nil {
@@ -152,7 +155,7 @@ func (p Page) WriteHTML(w io.Writer) error {
 // run is the run of the report that a recording is the timeline of: the one at
 // its place if the names agree, else the first of its name; nil if there is
 // none.
-func (p Page) run(i int) *Run {
+func (p Page) run(i int) *report.Run {
 	name := p.Recordings[i].Name
 	if i < len(p.Report.Runs) && p.Report.Runs[i].Name == name {
 		return &p.Report.Runs[i]

@@ -1,9 +1,10 @@
-package report
+package page
 
 import (
 	"slices"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
@@ -17,9 +18,9 @@ type pageData struct {
 }
 
 type pageTimeline struct {
-	Name          string `json:"name"`
-	Basis         Basis  `json:"basis,omitempty"`
-	CategoryBasis Basis  `json:"category_basis,omitempty"`
+	Name          string       `json:"name"`
+	Basis         report.Basis `json:"basis,omitempty"`
+	CategoryBasis report.Basis `json:"category_basis,omitempty"`
 	// First and End are the positions of the first kept event and of the one
 	// after the last.
 	First int64 `json:"first"`
@@ -161,7 +162,7 @@ const pageColumnCount = 8000
 // pageTextBytes is about how much of names and stacks a page carries.
 const pageTextBytes = 3 << 20
 
-func (p Page) data(histories []*History) pageData {
+func (p Page) data(histories []*report.History) pageData {
 	d := pageData{Runs: []pageTimeline{}}
 	for _, c := range instrument.Categories() {
 		d.Categories = append(d.Categories, c.String())
@@ -176,7 +177,7 @@ func (p Page) data(histories []*History) pageData {
 	d.Unit, d.UnitBytes = u.Name, u.Bytes
 	limit := int64(p.MaxEvents)
 	if limit <= 0 {
-		limit = DefaultPageEvents
+		limit = DefaultEvents
 	}
 	for i, share := range shares(have, limit) {
 		t := newPageTimeline(histories[i], share, pageTextBytes/len(histories))
@@ -195,7 +196,7 @@ func (p Page) data(histories []*History) pageData {
 
 // newPageTimeline takes a history down in at most limit events and about
 // textBytes of names and stacks.
-func newPageTimeline(h *History, limit int64, textBytes int) pageTimeline {
+func newPageTimeline(h *report.History, limit int64, textBytes int) pageTimeline {
 	t := pageTimeline{First: h.First, End: h.End, Timed: h.Timed(), CategoryBasis: h.CategoryBasis,
 		Phases: []pagePhase{}, Steps: []pageStep{}, Marks: []pageMark{}, Failures: []pageFailure{}}
 	blocks, segments := h.Blocks, h.Segments
@@ -203,11 +204,11 @@ func newPageTimeline(h *History, limit int64, textBytes int) pageTimeline {
 		t.events(h)
 	} else {
 		// Half as many, since a block takes two events.
-		blocks, t.LeftOut.LargestBytes = thin(blocks, int(limit/2), func(b *BlockSpan) lifespan { return lifespan{b.Start, b.End, b.Bytes} }, h.Peak.Event)
-		segments, _ = thin(segments, int(limit/10), func(s *SegmentSpan) lifespan { return lifespan{s.Start, s.End, s.Bytes} }, h.Peak.Event)
+		blocks, t.LeftOut.LargestBytes = thin(blocks, int(limit/2), func(b *report.BlockSpan) lifespan { return lifespan{b.Start, b.End, b.Bytes} }, h.Peak.Event)
+		segments, _ = thin(segments, int(limit/10), func(s *report.SegmentSpan) lifespan { return lifespan{s.Start, s.End, s.Bytes} }, h.Peak.Event)
 		t.LeftOut.Blocks, t.LeftOut.Segments = int64(len(h.Blocks)-len(blocks)), int64(len(h.Segments)-len(segments))
-		t.Columns = append(t.Columns, newPageColumns(h.series(instrument.ByEvent, pageColumnCount)))
-		if s := h.series(instrument.ByTime, pageColumnCount); s.Axis == instrument.ByTime {
+		t.Columns = append(t.Columns, newPageColumns(h.Series(instrument.ByEvent, pageColumnCount)))
+		if s := h.Series(instrument.ByTime, pageColumnCount); s.Axis == instrument.ByTime {
 			t.Columns = append(t.Columns, newPageColumns(s))
 		}
 	}
@@ -220,7 +221,7 @@ func newPageTimeline(h *History, limit int64, textBytes int) pageTimeline {
 }
 
 // moments takes down what happened when.
-func (t *pageTimeline) moments(h *History) {
+func (t *pageTimeline) moments(h *report.History) {
 	if peak := &h.Peak; peak.AllocatedBytes > 0 {
 		t.Peak = &pagePeak{peak.Event, peak.Time.Seconds(), peak.AllocatedBytes, peak.ReservedBytes, peak.ReservedThenBytes}
 	}
@@ -231,7 +232,7 @@ func (t *pageTimeline) moments(h *History) {
 	}
 	for _, ph := range h.Phases {
 		if !ph.Finished {
-			ph.EndEvent, ph.Ended = t.End, h.time(t.End)
+			ph.EndEvent, ph.Ended = t.End, h.Time(t.End)
 		}
 		if ph.EndEvent >= t.First {
 			t.Phases = append(t.Phases, pagePhase{show.Quote(ph.Name), ph.Step, ph.Depth, ph.FirstEvent, ph.EndEvent,
@@ -244,12 +245,12 @@ func (t *pageTimeline) moments(h *History) {
 		}
 	}
 	for _, f := range h.Failures {
-		t.Failures = append(t.Failures, pageFailure{f.Event, h.time(f.Event).Seconds(), f.RequestedBytes})
+		t.Failures = append(t.Failures, pageFailure{f.Event, h.Time(f.Event).Seconds(), f.RequestedBytes})
 	}
 }
 
 // events takes down what blocks do not tell: times and reserved bytes.
-func (t *pageTimeline) events(h *History) {
+func (t *pageTimeline) events(h *report.History) {
 	reserved := int64(-1)
 	for at, u := range h.Usage() {
 		if at >= h.First && u.ReservedBytes != reserved {

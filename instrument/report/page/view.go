@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
@@ -18,13 +19,13 @@ type pageView struct {
 	Data             template.JS
 
 	Title       string
-	Report      *Report
+	Report      *report.Report
 	Failures    []failureView
 	Headline    string
 	Findings    []findingView
 	Inferred    bool // some categories are
 	Device      string
-	Settings    []setting
+	Settings    []report.Setting
 	Summary     string // of the checks
 	Fails       bool   // one of them
 	Checks      []checkView
@@ -41,7 +42,7 @@ type failureView struct {
 }
 
 type findingView struct {
-	Finding
+	report.Finding
 	Heading string
 	Amount  string
 	// Shows says that the page has the event At, in the timeline of Index.
@@ -53,14 +54,14 @@ type findingView struct {
 }
 
 type checkView struct {
-	Check
+	report.Check
 	Expected, Observed string
 }
 
 type timelineView struct {
 	Index int
 	Name  string
-	Basis Basis
+	Basis report.Basis
 	Notes []string
 }
 
@@ -68,7 +69,7 @@ type timelineView struct {
 type amountView struct{ Amount, Exact string }
 
 type runView struct {
-	*Run
+	*report.Run
 	Index      int
 	Count      string // parameters
 	Notes      []string
@@ -115,28 +116,28 @@ type markView struct {
 // run show; report.json has all.
 const pagePhaseRows = 400
 
-func (p Page) view(histories []*History) (*pageView, error) {
+func (p Page) view(histories []*report.History) (*pageView, error) {
 	r := p.Report
-	settings, err := flatten(r.Settings)
+	settings, err := report.Flatten(r.Settings)
 	if err != nil {
 		return nil, err
 	}
-	v := &pageView{Title: "tidemark: " + show.Quote(r.Scenario) + " on " + r.Device.Kind, Report: r, Headline: r.headline(),
-		Device: r.Device.describe() + describePrecision(r.Precision), Settings: settings, Explanation: p.Explanation}
+	v := &pageView{Title: "tidemark: " + show.Quote(r.Scenario) + " on " + r.Device.Kind, Report: r, Headline: r.FirstLine(),
+		Device: r.Device.Describe(r.Precision), Settings: settings, Explanation: p.Explanation}
 	for _, c := range r.Checks {
 		observed := "not measured"
 		switch {
 		case c.NotJudged != "":
 			observed = "not judged: " + c.NotJudged
 		case c.Observed != nil:
-			observed = value(c.Observed, c.Unit)
+			observed = show.Value(c.Observed, c.Unit)
 		}
-		v.Checks = append(v.Checks, checkView{c, value(c.Expected, c.Unit), observed})
+		v.Checks = append(v.Checks, checkView{c, show.Value(c.Expected, c.Unit), observed})
 	}
-	v.Summary, v.Fails = Summary(r.Checks), !r.Holds()
+	v.Summary, v.Fails = report.Summary(r.Checks), !r.Holds()
 	for i := range r.Runs {
 		if f := r.Runs[i].OOM; f != nil {
-			v.Failures = append(v.Failures, failureView{r.Runs[i].Name + " " + f.title(), f.text(), f.Notes})
+			v.Failures = append(v.Failures, failureView{r.Runs[i].Name + " " + f.Title(), f.Text(), f.Notes})
 		}
 		v.Runs = append(v.Runs, newRunView(i, &r.Runs[i]))
 	}
@@ -150,7 +151,7 @@ func (p Page) view(histories []*History) (*pageView, error) {
 			t.Basis = run.Basis
 		}
 		v.Timelines = append(v.Timelines, t)
-		v.Inferred = v.Inferred || histories[i].CategoryBasis == Inferred
+		v.Inferred = v.Inferred || histories[i].CategoryBasis == report.Inferred
 		for _, l := range histories[i].Labels {
 			used[l.Category] = true
 		}
@@ -164,7 +165,7 @@ func (p Page) view(histories []*History) (*pageView, error) {
 }
 
 // finding looks for the timeline in which a finding can be seen.
-func (p Page) finding(f Finding, histories []*History) findingView {
+func (p Page) finding(f report.Finding, histories []*report.History) findingView {
 	v := findingView{Finding: f, Heading: cmp.Or(f.Title, f.Kind)}
 	if f.Bytes != 0 {
 		v.Amount = show.Bytes(f.Bytes, false)
@@ -181,7 +182,7 @@ func (p Page) finding(f Finding, histories []*History) findingView {
 	return v
 }
 
-func newRunView(index int, r *Run) runView {
+func newRunView(index int, r *report.Run) runView {
 	most := int64(0)
 	if r.Peak != nil {
 		most = max(r.Peak.AllocatedBytes, r.Peak.ReservedBytes)
@@ -206,7 +207,7 @@ func newRunView(index int, r *Run) runView {
 			show.Grouped(r.EventsDropped), show.Grouped(r.Events)))
 	}
 	if p := r.Peak; p != nil {
-		v.Allocated, v.Reserved, v.Where = amount(p.AllocatedBytes), amount(p.ReservedBytes), p.where()
+		v.Allocated, v.Reserved, v.Where = amount(p.AllocatedBytes), amount(p.ReservedBytes), p.Where()
 		for _, c := range instrument.Categories() {
 			if n := p.ByCategory[c]; n != 0 {
 				v.Categories = append(v.Categories, categoryView{c.String(), amount(n), show.Share(n, p.AllocatedBytes)})
@@ -214,8 +215,8 @@ func newRunView(index int, r *Run) runView {
 		}
 	}
 	queued := false
-	row := func(step string, p *Phase) {
-		queued = queued || p.Timing == Queued
+	row := func(step string, p *report.Phase) {
+		queued = queued || p.Timing == report.Queued
 		if len(v.Phases) == pagePhaseRows {
 			v.Hidden++
 			return
@@ -250,17 +251,4 @@ func newRunView(index int, r *Run) runView {
 		v.Marks = append(v.Marks, markView{m.Name, amount(m.AllocatedBytes), amount(m.ReservedBytes)})
 	}
 	return v
-}
-
-// where says where the allocated peak was.
-func (p *Peak) where() string {
-	switch {
-	case p.Phase != nil && p.Step != nil:
-		return fmt.Sprintf("%s of step %d", *p.Phase, *p.Step)
-	case p.Phase != nil:
-		return *p.Phase
-	case p.Step != nil:
-		return fmt.Sprintf("step %d", *p.Step)
-	}
-	return "outside of any phase"
 }

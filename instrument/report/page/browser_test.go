@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
 )
 
 // browser is a headless Chromium with a page in it.
@@ -64,8 +65,8 @@ func startBrowser(t *testing.T) context.Context {
 // openPage writes a page and opens it as a file in a tab of its own.
 func openPage(t *testing.T, parent context.Context, p Page, width, height int) *browser {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), PageName)
-	if err := WriteFile(path, false, p.WriteHTML); err != nil {
+	path := filepath.Join(t.TempDir(), FileName)
+	if err := report.WriteFile(path, false, p.WriteHTML); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := chromedp.NewContext(parent)

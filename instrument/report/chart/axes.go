@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ func (p *panel) legend() {
 		if !p.holds(c) {
 			continue
 		}
-		p.c.FillPolygon(categoryColors[c], p.box(left, y-row/2-5, left+10, y-row/2+5))
+		p.c.FillPolygon(CategoryColors[c], p.box(left, y-row/2-5, left+10, y-row/2+5))
 		entry(c.String(), p.Peak.ByCategory[c])
 	}
 	p.line(axisLine, left, y-1, right, y-1)

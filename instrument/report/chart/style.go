@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"image/color"
@@ -14,10 +14,10 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
-// categoryColors are the colours of Okabe and Ito, which people with colour
+// CategoryColors are the colours of Okabe and Ito, which people with colour
 // vision deficiencies tell apart (M. Okabe and K. Ito, Color Universal Design,
 // 2008), and two greys.
-var categoryColors = [instrument.NumCategories]color.RGBA{
+var CategoryColors = [instrument.NumCategories]color.RGBA{
 	instrument.Parameter:          {0x00, 0x72, 0xb2, 0xff}, // blue
 	instrument.OptimizerState:     {0x56, 0xb4, 0xe9, 0xff}, // sky blue
 	instrument.Workspace:          {0xa8, 0xa8, 0xa8, 0xff}, // grey

@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
@@ -30,11 +31,14 @@ const (
 // compareColors are A's and B's.
 var compareColors = [2]color.RGBA{{0x00, 0x72, 0xb2, 0xff}, {0xe6, 0x9f, 0x00, 0xff}}
 
+// Bars draws a comparison of two reports.
+type Bars struct{ *report.Comparison }
+
 // WriteSVG draws the runs' peaks as grouped bars and writes them as SVG: for
 // each pair of runs a panel with the allocated and the reserved peak and the
 // categories at the allocated one, all panels on one scale. It fails when no
 // run allocated anything, and draws the first 40 panels of more.
-func (c *Comparison) WriteSVG(w io.Writer) error {
+func (c Bars) WriteSVG(w io.Writer) error {
 	panels, err := c.panels()
 	if err != nil {
 		return err
@@ -54,7 +58,7 @@ func (c *Comparison) WriteSVG(w io.Writer) error {
 }
 
 // WritePNG is like WriteSVG, with two pixels for each point of the SVG.
-func (c *Comparison) WritePNG(w io.Writer) error {
+func (c Bars) WritePNG(w io.Writer) error {
 	panels, err := c.panels()
 	if err != nil {
 		return err
@@ -72,10 +76,10 @@ type comparePanel struct {
 	title string
 	names []string
 	sides [2]plotter.Values // in the unit
-	run   *RunComparison
+	run   *report.RunComparison
 }
 
-func (c *Comparison) panels() ([]*plot.Plot, error) {
+func (c Bars) panels() ([]*plot.Plot, error) {
 	var list []comparePanel
 	most := int64(0)
 	for i := range c.Runs {
@@ -83,9 +87,9 @@ func (c *Comparison) panels() ([]*plot.Plot, error) {
 		if r.Allocated == nil || len(list) == maxComparePanels {
 			continue
 		}
-		list = append(list, comparePanel{title: r.title(), run: r})
-		for _, change := range []*Change{r.Allocated, r.Reserved} {
-			most = max(most, orZero(change.ABytes), orZero(change.BBytes))
+		list = append(list, comparePanel{title: comparedTitle(r), run: r})
+		for _, change := range []*report.Change{r.Allocated, r.Reserved} {
+			most = max(most, change.Most())
 		}
 	}
 	if len(list) == 0 {
@@ -110,8 +114,8 @@ func (c *Comparison) panels() ([]*plot.Plot, error) {
 }
 
 // title names the runs of a pair and what their bytes rest on.
-func (r *RunComparison) title() string {
-	side := func(run *ComparedRun) string { return run.Name + " (bytes are " + string(run.Basis) + ")" }
+func comparedTitle(r *report.RunComparison) string {
+	side := func(run *report.ComparedRun) string { return run.Name + " (bytes are " + string(run.Basis) + ")" }
 	switch {
 	case r.B == nil:
 		return side(r.A) + ", in A only"
@@ -123,10 +127,14 @@ func (r *RunComparison) title() string {
 	return "A: " + side(r.A) + "; B: " + side(r.B)
 }
 
-func (p *comparePanel) add(name string, c Change, u show.Unit) {
+func (p *comparePanel) add(name string, c report.Change, u show.Unit) {
 	p.names = append(p.names, name)
 	for i, n := range []*int64{c.ABytes, c.BBytes} {
-		p.sides[i] = append(p.sides[i], float64(orZero(n))/float64(u.Bytes))
+		bytes := 0.0
+		if n != nil {
+			bytes = float64(*n)
+		}
+		p.sides[i] = append(p.sides[i], bytes/float64(u.Bytes))
 	}
 }
 
@@ -196,19 +204,19 @@ func (p *comparePanel) labels(out *plot.Plot) error {
 	return nil
 }
 
-func (c *Comparison) pictureHeight(panels []*plot.Plot) vg.Length {
+func (c Bars) pictureHeight(panels []*plot.Plot) vg.Length {
 	return 2*outerMargin + 3*titleHeight + vg.Length(len(panels))*(comparePanelHeight+panelGap)
 }
 
-func (c *Comparison) draw(d draw.Canvas, panels []*plot.Plot) {
+func (c Bars) draw(d draw.Canvas, panels []*plot.Plot) {
 	d.FillPolygon(white, rectangle(0, 0, d.Max.X, d.Max.Y))
 	top := d.Max.Y - outerMargin
 	d.FillText(bold(14).align(0, -1), vg.Point{X: outerMargin, Y: top}, "Peaks compared; allocated lies inside reserved")
 	top -= titleHeight
-	for i, side := range []Compared{c.A, c.B} {
+	for i, side := range []report.Compared{c.A, c.B} {
 		d.FillPolygon(compareColors[i], rectangle(outerMargin, top-10, outerMargin+10, top))
 		d.FillText(plain(9).align(0, -1), vg.Point{X: outerMargin + 16, Y: top},
-			show.CutLeft(show.Quote(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.describe()+describePrecision(side.Precision)+", "+side.File), 150))
+			show.CutLeft(show.Quote(string(rune('A'+i))+": "+side.Scenario+" on "+side.Device.Describe(side.Precision)+", "+side.File), 150))
 		top -= 15
 	}
 	top -= 12

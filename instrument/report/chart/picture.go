@@ -1,4 +1,6 @@
-package report
+// Package chart draws timelines of memory and comparisons of reports, as SVG and
+// PNG.
+package chart
 
 import (
 	"bytes"
@@ -12,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
 )
 
 // Picture is timelines drawn one above the other on one common scale of bytes.
@@ -25,7 +28,7 @@ type Picture struct {
 type Panel struct {
 	Title string
 	// Basis says under the title what the bytes rest on.
-	Basis  Basis
+	Basis  report.Basis
 	Series instrument.Series
 	Peak   instrument.Peak
 	Phases []instrument.PhaseRecord
@@ -41,14 +44,14 @@ const columns = 1000
 
 // NewPanel takes a recording's timeline down. Along instrument.ByTime it falls
 // back to the order of events if nothing was timed.
-func NewPanel(title string, basis Basis, axis instrument.Axis, rec *instrument.Recorder) Panel {
+func NewPanel(title string, basis report.Basis, axis instrument.Axis, rec *instrument.Recorder) Panel {
 	return Panel{Title: title, Basis: basis, Series: rec.Series(axis, columns), Peak: rec.Peak(),
 		Phases: rec.Phases(), Steps: rec.Steps(), Marks: rec.Marks(), Dropped: rec.Dropped()}
 }
 
 // NewHistoryPanel is NewPanel of a history.
-func NewHistoryPanel(title string, basis Basis, axis instrument.Axis, h *History) Panel {
-	return Panel{Title: title, Basis: basis, Series: h.series(axis, columns), Peak: h.Peak,
+func NewHistoryPanel(title string, basis report.Basis, axis instrument.Axis, h *report.History) Panel {
+	return Panel{Title: title, Basis: basis, Series: h.Series(axis, columns), Peak: h.Peak,
 		Phases: h.Phases, Steps: h.Steps, Marks: h.Marks, Dropped: h.First}
 }
 

@@ -1,10 +1,11 @@
-package report
+package page
 
 import (
 	"cmp"
 	"slices"
 	"unicode/utf8"
 
+	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
@@ -45,7 +46,7 @@ func (n *pageNames) add(s string) (place int64, ok bool) {
 // labeler takes labels down, those of the largest blocks first, so that what
 // there is no room for matters least.
 type labeler struct {
-	h      *History
+	h      *report.History
 	names  *pageNames
 	t      *pageTimeline
 	stacks map[int32]int64 // the history's number to the page's
@@ -58,14 +59,15 @@ const pageStackBytes = 6
 // is the outer one that had room, and ok is false.
 func (l *labeler) stack(number int32) (place int64, ok bool) {
 	var path []int32
-	for n := number; n > 0; n = l.h.Stacks.nodes[n-1].parent {
+	for n := number; n > 0; n, _ = l.h.Stacks.Innermost(n) {
 		if place, ok = l.stacks[n]; ok {
 			break
 		}
 		path = append(path, n)
 	}
 	for _, n := range slices.Backward(path) {
-		name, ok := l.names.add(l.h.Stacks.names[l.h.Stacks.nodes[n-1].name])
+		_, frame := l.h.Stacks.Innermost(n)
+		name, ok := l.names.add(frame)
 		if !ok || l.names.room < pageStackBytes {
 			return place, false
 		}
@@ -77,7 +79,7 @@ func (l *labeler) stack(number int32) (place int64, ok bool) {
 	return place, true
 }
 
-func (l *labeler) label(b *BlockLabel) {
+func (l *labeler) label(b *report.BlockLabel) {
 	whole := true
 	name := func(s string) int64 {
 		place, ok := l.names.add(s)
@@ -97,7 +99,7 @@ func (l *labeler) label(b *BlockLabel) {
 }
 
 // blocks takes blocks down, with the labels that they use.
-func (t *pageTimeline) blocks(h *History, list []BlockSpan, names *pageNames) {
+func (t *pageTimeline) blocks(h *report.History, list []report.BlockSpan, names *pageNames) {
 	weight := make([]float64, len(h.Labels))
 	var used []int32
 	for i := range list {
@@ -115,7 +117,7 @@ func (t *pageTimeline) blocks(h *History, list []BlockSpan, names *pageNames) {
 		l.label(&h.Labels[n])
 	}
 	to := &t.Blocks
-	to.Unit = unitOf(list, func(b *BlockSpan) uint64 { return uint64(b.Bytes) | b.Addr })
+	to.Unit = unitOf(list, func(b *report.BlockSpan) uint64 { return uint64(b.Bytes) | b.Addr })
 	for i := range list {
 		b := &list[i]
 		to.Start = append(to.Start, b.Start)
@@ -127,9 +129,9 @@ func (t *pageTimeline) blocks(h *History, list []BlockSpan, names *pageNames) {
 }
 
 // segments takes segments down.
-func (t *pageTimeline) segments(list []SegmentSpan, names *pageNames) {
+func (t *pageTimeline) segments(list []report.SegmentSpan, names *pageNames) {
 	to := &t.Segments
-	to.Unit = unitOf(list, func(s *SegmentSpan) uint64 { return uint64(s.Bytes) | s.Addr })
+	to.Unit = unitOf(list, func(s *report.SegmentSpan) uint64 { return uint64(s.Bytes) | s.Addr })
 	for i := range list {
 		s := &list[i]
 		to.Start = append(to.Start, s.Start)

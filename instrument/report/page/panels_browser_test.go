@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
@@ -179,10 +181,10 @@ func testFlame(t *testing.T, ctx context.Context) {
 // looks at single segments.
 func testSegments(t *testing.T, ctx context.Context) {
 	for _, seed := range []uint64{0, 1, 2} { // complete, not complete, expandable
-		m := randomMachine(t, seed)
-		b := openPage(t, ctx, pageOf("random", Calculated, nil, m), 1400, 1000)
+		m := made.Random(t, seed)
+		b := openPage(t, ctx, pageOf("random", report.Calculated, nil, m), 1400, 1000)
 		b.press(0, kb.End)
-		got, want := b.segmentMap(), mapOf(m.a.Segments())
+		got, want := b.segmentMap(), mapOf(m.Allocator.Segments())
 		if seed >= 2 { // the page joins ranges that touch, and free ones with them
 			got.segments, got.holes, got.largest = want.segments, want.holes, want.largest
 		}
@@ -199,11 +201,11 @@ func testSegments(t *testing.T, ctx context.Context) {
 		if _, err := fmt.Sscanf(text, "segment at 0x%x", &addr); err != nil {
 			t.Fatalf("the chosen segment says %q", text)
 		}
-		i := slices.IndexFunc(m.a.Segments(), func(s alloc.Segment) bool { return s.Addr == addr })
+		i := slices.IndexFunc(m.Allocator.Segments(), func(s alloc.Segment) bool { return s.Addr == addr })
 		if i < 0 {
 			t.Fatalf("there is no segment at %#x", addr)
 		}
-		s := m.a.Segments()[i]
+		s := m.Allocator.Segments()[i]
 		if want := fmt.Sprintf(": %s bytes,", show.Grouped(s.Bytes)); !strings.Contains(text, want) {
 			t.Errorf("the chosen segment says %q, want %q in it", text, want)
 		}
@@ -225,18 +227,18 @@ func testSegments(t *testing.T, ctx context.Context) {
 // page that shows them.
 func testHostile(t *testing.T, ctx context.Context) {
 	const nasty = hostile + "\x1b[2J\u202e"
-	m := newMachine(t, instrument.Options{NoTiming: true}, 0)
-	m.must(3<<20, instrument.Temporary, "model."+nasty, nasty)
-	p := pageOf("linear", Calculated, map[string]any{nasty: nasty}, m)
+	m := made.NewMachine(t, instrument.Options{NoTiming: true}, 0)
+	m.Must(3<<20, instrument.Temporary, "model."+nasty, nasty)
+	p := pageOf("linear", report.Calculated, map[string]any{nasty: nasty}, m)
 	p.Report.Headline = nasty
 	event := int64(1)
-	p.Report.Findings = []Finding{{Kind: nasty, Bytes: 5, Line: nasty, Evidence: nasty, Remedy: nasty, Event: &event}}
-	p.Report.Runs[0].OOM = &OutOfMemory{Phase: ptr(nasty), Notes: []string{nasty}}
-	h := RecordedHistory(m.rec)
+	p.Report.Findings = []report.Finding{{Kind: nasty, Bytes: 5, Line: nasty, Evidence: nasty, Remedy: nasty, Event: &event}}
+	p.Report.Runs[0].OOM = &report.OutOfMemory{Phase: ptr(nasty), Notes: []string{nasty}}
+	h := report.RecordedHistory(m.Recorder)
 	h.Segments[0].Pool = nasty
 	h.Labels[0].Line = nasty
 	h.Labels[0].Stack = h.Stacks.Add(0, nasty)
-	p.Recordings[0] = PageRecording{Name: p.Recordings[0].Name, History: h}
+	p.Recordings[0] = Recording{Name: p.Recordings[0].Name, History: h}
 	b := openPage(t, ctx, p, 1400, 1000)
 	b.press(0, kb.End)
 	b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('segments-map').focus()`), chromedp.KeyEvent(kb.ArrowRight))
@@ -274,8 +276,8 @@ func ptr[T any](v T) *T { return &v }
 
 // longHistory is a made-up training of a million and a half events and more,
 // with stacks as deep as Python's.
-func longHistory(events int64) *History {
-	h := &History{End: events, CategoryBasis: Inferred}
+func longHistory(events int64) *report.History {
+	h := &report.History{End: events, CategoryBasis: report.Inferred}
 	base := int32(0)
 	for i := range 25 {
 		base = h.Stacks.Add(base, fmt.Sprintf("site-packages/library/module_%d.py:%d call_with_a_long_name_%d", i, 10*i, i))
@@ -286,16 +288,16 @@ func longHistory(events int64) *History {
 		for d := range 12 {
 			stack = h.Stacks.Add(stack, fmt.Sprintf("model/layer_%d.py:%d forward", i%(d*37+2), i))
 		}
-		h.Labels = append(h.Labels, BlockLabel{Category: instrument.Category(i % instrument.NumCategories), Module: fmt.Sprintf("model.layers.%d.mlp", i%80),
+		h.Labels = append(h.Labels, report.BlockLabel{Category: instrument.Category(i % instrument.NumCategories), Module: fmt.Sprintf("model.layers.%d.mlp", i%80),
 			Op: fmt.Sprintf("aten::op_%d", i%200), Line: fmt.Sprintf("model.py:%d", i), Stack: stack})
 	}
 	a := alloc.New(&alloc.Addresses{}, alloc.Config{})
-	var r Reservations
+	var r report.Reservations
 	at := int64(0)
 	h.Times = make([]time.Duration, events)
 	a.Observe(func(ev *alloc.Event) {
 		if ev.Action == alloc.SegmentAlloc {
-			r.Take(SegmentSpan{Start: at, Addr: ev.Addr, Bytes: ev.Size, Pool: "large"})
+			r.Take(report.SegmentSpan{Start: at, Addr: ev.Addr, Bytes: ev.Size, Pool: "large"})
 			at++
 		}
 	})
@@ -315,7 +317,7 @@ func longHistory(events int64) *History {
 		if len(live) < want {
 			b, _ := a.Malloc(512<<random(17), 0, 0)
 			live = append(live, open{b, len(h.Blocks)})
-			h.Blocks = append(h.Blocks, BlockSpan{Start: at, End: events, Addr: b.Addr(), Bytes: b.Bytes(), Label: int32(random(labels))})
+			h.Blocks = append(h.Blocks, report.BlockSpan{Start: at, End: events, Addr: b.Addr(), Bytes: b.Bytes(), Label: int32(random(labels))})
 			at++
 			continue
 		}
@@ -338,7 +340,7 @@ func longHistory(events int64) *History {
 // the flame graph and the segment map answer at once.
 func testLongPage(t *testing.T, ctx context.Context) {
 	h := longHistory(1_500_000)
-	p := Page{Report: &Report{Scenario: "long", Device: Device{Kind: "cuda"}}, Recordings: []PageRecording{{Name: "long", History: h}}}
+	p := Page{Report: &report.Report{Scenario: "long", Device: report.Device{Kind: "cuda"}}, Recordings: []Recording{{Name: "long", History: h}}}
 	began := time.Now()
 	b := openPage(t, ctx, p, 1400, 1000)
 	t.Logf("written and opened in %v", time.Since(began))

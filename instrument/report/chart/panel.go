@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"fmt"
@@ -95,7 +95,7 @@ func (p *panel) bands() {
 			for to < len(cols) && cols[to].ByCategory[c] != 0 {
 				to++
 			}
-			p.c.FillPolygon(categoryColors[c], p.area(sums, from, to))
+			p.c.FillPolygon(CategoryColors[c], p.area(sums, from, to))
 			from = to
 		}
 		for i := range cols {

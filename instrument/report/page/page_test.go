@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 )
 
 // hostile is a name that must come out as text wherever it stands.
@@ -17,36 +19,36 @@ const hostile = `</script><script>document.title="broken"</script><!-- & "q" 'a'
 
 // linearPage is a page of a linear layer with and without gradients.
 func linearPage(t testing.TB) Page {
-	grad, nograd := newMachine(t, instrument.Options{NoTiming: true}, 0), newMachine(t, instrument.Options{NoTiming: true}, 0)
-	grad.linear(true)
-	b := grad.must(3<<20, instrument.Temporary, hostile, "")
-	if err := grad.rec.Retag(b.Addr(), grad.rec.Tag(instrument.Label{Category: instrument.Gradient, Module: "linear", Op: hostile})); err != nil {
+	grad, nograd := made.NewMachine(t, instrument.Options{NoTiming: true}, 0), made.NewMachine(t, instrument.Options{NoTiming: true}, 0)
+	grad.Linear(true)
+	b := grad.Must(3<<20, instrument.Temporary, hostile, "")
+	if err := grad.Recorder.Retag(b.Addr(), grad.Recorder.Tag(instrument.Label{Category: instrument.Gradient, Module: "linear", Op: hostile})); err != nil {
 		t.Fatal(err)
 	}
-	grad.rec.Mark(hostile)
-	nograd.linear(false)
-	return pageOf("linear", Calculated, map[string]any{"in": 10_000, "grad": "both", "note": hostile}, grad, nograd)
+	grad.Recorder.Mark(hostile)
+	nograd.Linear(false)
+	return pageOf("linear", report.Calculated, map[string]any{"in": 10_000, "grad": "both", "note": hostile}, grad, nograd)
 }
 
 // trainPage is a page of a timed training.
 func trainPage(t testing.TB) Page {
-	m := newMachine(t, instrument.Options{}, 0)
-	if err := m.train(3, 12, 768); err != nil {
+	m := made.NewMachine(t, instrument.Options{}, 0)
+	if err := m.Train(3, 12, 768); err != nil {
 		t.Fatal(err)
 	}
-	return pageOf("train", Observed, map[string]any{"optimizer": "adamw", "model": map[string]int{"layers": 12, "width": 768}}, m)
+	return pageOf("train", report.Observed, map[string]any{"optimizer": "adamw", "model": map[string]int{"layers": 12, "width": 768}}, m)
 }
 
-func pageOf(name string, basis Basis, settings any, machines ...*machine) Page {
-	p := Page{Report: &Report{Tidemark: "0.1.0", Scenario: name, Device: Device{Kind: "meta"}, Settings: settings,
-		Checks: []Check{
+func pageOf(name string, basis report.Basis, settings any, machines ...*made.Machine) Page {
+	p := Page{Report: &report.Report{Tidemark: "0.1.0", Scenario: name, Device: report.Device{Kind: "meta"}, Settings: settings,
+		Checks: []report.Check{
 			{Name: "peak", Claim: "The peak is " + hostile, Source: "D1.3", Expected: int64(4_436_000_000), Observed: int64(4_436_000_256), Unit: "bytes", Basis: basis, Holds: true},
 			{Name: "time", Claim: "It takes no time.", Expected: "none", Holds: false}}},
 		Explanation: []string{"step by step", "  model  +2000000000  weight and bias"}}
 	for i, m := range machines {
 		run := fmt.Sprintf("%s %d", name, i+1)
-		p.Report.Runs = append(p.Report.Runs, NewRun(run, 500_050_000, basis, m.rec))
-		p.Recordings = append(p.Recordings, PageRecording{Name: run, Recorder: m.rec})
+		p.Report.Runs = append(p.Report.Runs, report.NewRun(run, 500_050_000, basis, m.Recorder))
+		p.Recordings = append(p.Recordings, Recording{Name: run, Recorder: m.Recorder})
 	}
 	return p
 }
@@ -54,9 +56,9 @@ func pageOf(name string, basis Basis, settings any, machines ...*machine) Page {
 // TestPage checks what can be checked without a browser. With TIDEMARK_PICTURES
 // set to a folder the pages are left there to be looked at.
 func TestPage(t *testing.T) {
-	empty := newMachine(t, instrument.Options{NoTiming: true}, 0)
-	pages := map[string]Page{"linear": linearPage(t), "train": trainPage(t), "none": {Report: &Report{Scenario: "none"}},
-		"empty": pageOf("empty", Calculated, nil, empty)}
+	empty := made.NewMachine(t, instrument.Options{NoTiming: true}, 0)
+	pages := map[string]Page{"linear": linearPage(t), "train": trainPage(t), "none": {Report: &report.Report{Scenario: "none"}},
+		"empty": pageOf("empty", report.Calculated, nil, empty)}
 	thinned := trainPage(t)
 	thinned.MaxEvents = 300
 	pages["thinned"] = thinned
@@ -88,16 +90,16 @@ func TestPage(t *testing.T) {
 // TestBanner looks at what a page says first of a run that ended out of memory,
 // of one that went on, and of one that had enough.
 func TestBanner(t *testing.T) {
-	page := func(m *machine) string {
+	page := func(m *made.Machine) string {
 		var out bytes.Buffer
-		if err := pageOf("oom", Calculated, nil, m).WriteHTML(&out); err != nil {
+		if err := pageOf("oom", report.Calculated, nil, m).WriteHTML(&out); err != nil {
 			t.Fatal(err)
 		}
 		text := out.String()
 		return text[strings.Index(text, "<main>"):strings.Index(text, "Runs</caption>")]
 	}
-	m := newMachine(t, instrument.Options{NoTiming: true}, 6<<30)
-	if err := m.train(3, 48, 768); err == nil {
+	m := made.NewMachine(t, instrument.Options{NoTiming: true}, 6<<30)
+	if err := m.Train(3, 48, 768); err == nil {
 		t.Fatal("there was room")
 	}
 	first := page(m)
@@ -109,12 +111,12 @@ func TestBanner(t *testing.T) {
 	if strings.Index(first, "banner") > strings.Index(first, "headline") {
 		t.Error("the banner is below the headline")
 	}
-	m.must(512, instrument.Other, "", "")
+	m.Must(512, instrument.Other, "", "")
 	if again := page(m); !strings.Contains(again, "ran out of memory and went on") || strings.Contains(again, "not what the run needs") {
 		t.Errorf("of a run that went on the page says: %s", again)
 	}
-	enough := newMachine(t, instrument.Options{NoTiming: true}, 0)
-	enough.linear(true)
+	enough := made.NewMachine(t, instrument.Options{NoTiming: true}, 0)
+	enough.Linear(true)
 	if first := page(enough); strings.Contains(first, "banner") {
 		t.Errorf("of a run with enough memory the page says: %s", first)
 	}
@@ -129,20 +131,20 @@ func TestHeadline(t *testing.T) {
 			"The least of 2 runs is linear 2's: 3.946 GiB, in forward of step 1.": func() {},
 		"3 of 4 checks do not hold, the first: b. linear 2 peaks": func() {
 			r.Runs = r.Runs[1:]
-			r.Checks = []Check{{Name: "a", Holds: true}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
+			r.Checks = []report.Check{{Name: "a", Holds: true}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
 		},
 	} {
 		copied := *r
 		change()
-		if got := r.headline(); !strings.HasPrefix(got, want) {
+		if got := r.FirstLine(); !strings.HasPrefix(got, want) {
 			t.Errorf("the headline is %q, want %q", got, want)
 		}
 		*r = copied
 	}
-	if got := (&Report{}).headline(); got != "" {
+	if got := (&report.Report{}).FirstLine(); got != "" {
 		t.Errorf("of nothing the headline is %q", got)
 	}
-	if got := (&Report{Headline: "Own."}).headline(); got != "Own." {
+	if got := (&report.Report{Headline: "Own."}).FirstLine(); got != "Own." {
 		t.Errorf("a report's own headline is %q", got)
 	}
 }
@@ -151,7 +153,7 @@ func TestPageErrors(t *testing.T) {
 	if err := (Page{}).WriteHTML(&bytes.Buffer{}); err == nil {
 		t.Error("a page without a report is written")
 	}
-	p := Page{Report: &Report{}, Recordings: []PageRecording{{Name: "lost"}}}
+	p := Page{Report: &report.Report{}, Recordings: []Recording{{Name: "lost"}}}
 	if err := p.WriteHTML(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `"lost" has no recorder and no history`) {
 		t.Errorf("a recording without a recorder gives %v", err)
 	}
@@ -160,14 +162,14 @@ func TestPageErrors(t *testing.T) {
 // TestThin checks that a page of few events keeps the blocks of the peak and
 // the columns' maxima.
 func TestThin(t *testing.T) {
-	m := newMachine(t, instrument.Options{}, 0)
-	if err := m.train(3, 12, 768); err != nil {
+	m := made.NewMachine(t, instrument.Options{}, 0)
+	if err := m.Train(3, 12, 768); err != nil {
 		t.Fatal(err)
 	}
-	h := RecordedHistory(m.rec)
+	h := report.RecordedHistory(m.Recorder)
 	all := h.Blocks
-	peak := m.rec.Peak()
-	kept, largest := thin(all, len(all)/2, func(b *BlockSpan) lifespan { return lifespan{b.Start, b.End, b.Bytes} }, peak.Event)
+	peak := m.Recorder.Peak()
+	kept, largest := thin(all, len(all)/2, func(b *report.BlockSpan) lifespan { return lifespan{b.Start, b.End, b.Bytes} }, peak.Event)
 	if len(kept) != len(all)/2 || largest <= 0 {
 		t.Fatalf("of %d blocks %d are kept, and ones of up to %d bytes left out", len(all), len(kept), largest)
 	}
@@ -218,13 +220,13 @@ func TestShares(t *testing.T) {
 }
 
 func TestFlatten(t *testing.T) {
-	got, err := flatten(json.RawMessage(`{"b": 1, "a": {"x": [1, 2], "y": {}, "z": ""}, "s": "text", "n": null, "big": 9007199254740993}`))
+	got, err := report.Flatten(json.RawMessage(`{"b": 1, "a": {"x": [1, 2], "y": {}, "z": ""}, "s": "text", "n": null, "big": 9007199254740993}`))
 	want := `[{b 1} {a.x [1,2]} {a.z ""} {s text} {n null} {big 9007199254740993}]`
 	if err != nil || fmt.Sprint(got) != want {
 		t.Errorf("flatten gives %v, %v, want %s", got, err, want)
 	}
 	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
-	if _, err := flatten(json.RawMessage(deep)); err == nil {
+	if _, err := report.Flatten(json.RawMessage(deep)); err == nil {
 		t.Error("settings of depth 100 are accepted")
 	}
 }
