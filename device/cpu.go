@@ -24,7 +24,7 @@ func NewCPU(config alloc.Config) *CPU {
 
 // Info names the processor.
 func (d *CPU) Info() Info {
-	info := Info{Kind: "cpu", Name: processor()}
+	info := Info{Kind: KindCPU, Name: processor()}
 	if n := d.mapping.limit; n > 0 {
 		info.MemoryBytes = &n
 	}

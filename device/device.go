@@ -33,14 +33,14 @@ type Device interface {
 	Close() error
 }
 
-// Info describes a device, as report.json's "device" object does.
+// Info describes a device.
 type Info struct {
-	Kind   string `json:"kind"`   // meta, cpu or cuda
-	Name   string `json:"name"`   // the processor or card
-	Driver string `json:"driver"` // driver version, such as 580.159.04; empty without one
+	Kind   Kind
+	Name   string // the processor or card
+	Driver string // driver version, such as 580.159.04; empty without one
 	// CUDA is the newest version of CUDA that the driver runs; empty without one.
-	CUDA        string `json:"cuda,omitempty"`
-	MemoryBytes *int64 `json:"memory_bytes"` // nil when there is no such figure
+	CUDA        string
+	MemoryBytes *int64 // nil when there is no such figure
 }
 
 // ErrAbsent is wrapped by errors that say a device is not there; programs end

@@ -99,7 +99,7 @@ func TestMetaHasNoValues(t *testing.T) {
 	if err := d.Run(&device.Call{Host: func(*device.Call) error { ran = true; return nil }}); err != nil || ran {
 		t.Errorf("meta computed: %v", err)
 	}
-	if d.Info().MemoryBytes != nil || d.Info().Kind != "meta" {
+	if d.Info().MemoryBytes != nil || d.Info().Kind != device.KindMeta {
 		t.Errorf("info %+v", d.Info())
 	}
 }

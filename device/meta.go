@@ -28,7 +28,7 @@ func NewMetaOn(backing alloc.Backing, config alloc.Config) *Meta {
 
 // Info says kind "meta".
 func (m *Meta) Info() Info {
-	return Info{Kind: "meta", Name: "no device: sizes are calculated, nothing is computed"}
+	return Info{Kind: KindMeta, Name: "no device: sizes are calculated, nothing is computed"}
 }
 
 // Allocator is the device's allocator.

@@ -51,7 +51,7 @@ func (b *bench) Allocate(spec device.Spec, label instrument.Label) (Buffer, erro
 
 func (b *bench) Run(c *device.Call) error                   { return b.dev.Run(c) }
 func (b *bench) Download(dst []byte, t device.Tensor) error { return b.dev.Download(dst, t) }
-func (b *bench) Computes() bool                             { return b.dev.Info().Kind != "meta" }
+func (b *bench) Computes() bool                             { return b.dev.Info().Kind.Computes }
 
 // tensor allocates outside of what is tested.
 func (b *bench) tensor(s device.Spec) device.Tensor {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/device"
 )
 
 // Flag is a setting of a scenario that its user can choose.
@@ -14,14 +16,14 @@ type Flag struct {
 	// Default is the value when none is given: a string, bool, int, int64,
 	// float64, []int or []string, which is also the type of every other value.
 	Default any
-	// Small, unless nil, is the default on the cpu device, where an experiment
-	// at full size would take hours.
+	// Small, unless nil, is the default on the processor, where an experiment at
+	// full size would take hours.
 	Small any
 }
 
 // DefaultOn is the default on a kind of device.
-func (f Flag) DefaultOn(kind string) any {
-	if kind == "cpu" && f.Small != nil {
+func (f Flag) DefaultOn(kind device.Kind) any {
+	if kind.OnHost && f.Small != nil {
 		return f.Small
 	}
 	return f.Default
@@ -33,7 +35,7 @@ func (f Flag) Describe() string {
 	if d := Format(f.Default); d != "" && d != "false" {
 		s += " (default: " + d
 		if f.Small != nil {
-			s += "; on cpu " + Format(f.Small)
+			s += "; on " + device.KindCPU.Name + " " + Format(f.Small)
 		}
 		s += ")"
 	}
@@ -118,7 +120,7 @@ type Values struct {
 
 // Resolve parses the values that were given, by name of the flag, and fills in
 // the defaults for a kind of device.
-func (s Scenario) Resolve(kind string, given map[string]string) (Values, error) {
+func (s Scenario) Resolve(kind device.Kind, given map[string]string) (Values, error) {
 	v := Values{all: map[string]any{}, given: map[string]bool{}}
 	for _, f := range s.Flags {
 		v.all[f.Name] = f.DefaultOn(kind)

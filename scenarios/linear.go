@@ -160,7 +160,7 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 		l.settle()
 		o.look(l)
 		run := report.NewRun(name, nn.Count(layer), o.basis(), rec)
-		if set.WorkspaceBytes > 0 && o.DeviceKind != "cuda" {
+		if set.WorkspaceBytes > 0 && !o.Device.OwnWorkspace {
 			run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed,
 				Bytes: set.WorkspaceBytes, Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
 		}

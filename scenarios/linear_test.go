@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/catalog"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
@@ -30,13 +31,17 @@ func on(t *testing.T, kind, scenario string, given ...string) Options {
 	for i := 0; i < len(given); i += 2 {
 		texts[given[i]] = given[i+1]
 	}
-	v, err := s.Resolve(kind, texts)
+	chosen, err := catalog.Find(kind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{DeviceKind: kind, Values: v,
+	v, err := s.Resolve(chosen.Kind, texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Device: chosen.Kind, Values: v,
 		Open: func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}
-	if kind == "meta" {
+	if !chosen.Computes {
 		o = o.onMeta()
 	}
 	return o
@@ -136,7 +141,7 @@ func TestLinearOnCPUEqualsMeta(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !out.Report.Holds() {
-			t.Errorf("%s: %+v", o.DeviceKind, out.Report.Checks)
+			t.Errorf("%s: %+v", o.Device, out.Report.Checks)
 		}
 		for _, r := range out.Recordings {
 			if err := r.Recorder.Check(); err != nil {

@@ -44,8 +44,8 @@ type Options struct {
 	Open func(alloc.Config) (device.Device, error)
 	// Alloc are the allocator's settings unless a scenario is about others.
 	Alloc alloc.Config
-	// DeviceKind is the kind of device that Open opens.
-	DeviceKind string
+	// Device is the kind of device that Open opens.
+	Device device.Kind
 	// Values are the scenario's settings; see Scenario.Resolve.
 	Values Values
 	// Progress gets a line for each thing that begins; nil for silence.
@@ -135,11 +135,11 @@ func (o Options) look(measured any) {
 }
 
 // meta says that nothing is computed.
-func (o Options) meta() bool { return o.DeviceKind == "meta" }
+func (o Options) meta() bool { return !o.Device.Computes }
 
 // onMeta is the same experiment on the meta device.
 func (o Options) onMeta() Options {
-	o.DeviceKind = "meta"
+	o.Device = device.KindMeta
 	o.Open = func(c alloc.Config) (device.Device, error) { return device.NewMeta(c), nil }
 	o.Progress = nil
 	return o
@@ -155,5 +155,5 @@ func (o Options) basis() report.Basis {
 
 // deviceOf converts a device's description for a report.
 func deviceOf(i device.Info) report.Device {
-	return report.Device{Kind: i.Kind, Name: i.Name, Driver: i.Driver, CUDA: i.CUDA, MemoryBytes: i.MemoryBytes}
+	return report.Device{Kind: i.Kind.Name, Name: i.Name, Driver: i.Driver, CUDA: i.CUDA, MemoryBytes: i.MemoryBytes}
 }

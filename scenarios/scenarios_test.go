@@ -196,7 +196,7 @@ func TestBadFlags(t *testing.T) {
 		}
 	}
 	for flag, text := range map[string]string{"seq": "many", "batches": "1,x", "table": "1.5", "workspace-bytes": "1e9", "nothing": "1"} {
-		if _, err := peakShiftScenario().Resolve("meta", map[string]string{flag: text}); err == nil || !strings.HasPrefix(err.Error(), "--"+flag) {
+		if _, err := peakShiftScenario().Resolve(device.KindMeta, map[string]string{flag: text}); err == nil || !strings.HasPrefix(err.Error(), "--"+flag) {
 			t.Errorf("--%s %s: error %v does not name the flag", flag, text, err)
 		}
 	}

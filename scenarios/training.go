@@ -97,7 +97,7 @@ func (o Options) train(ctx context.Context, out *Outcome, j job) (*trained, erro
 	o.look(r)
 	if !j.quiet {
 		run := report.NewRun(j.name, r.parameters, o.basis(), r.rec)
-		if j.workspace > 0 && o.DeviceKind != "cuda" {
+		if j.workspace > 0 && !o.Device.OwnWorkspace {
 			run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed,
 				Bytes: j.workspace, Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
 		}

@@ -248,7 +248,7 @@ func (t *Trainer) phase(name string, f func() error) error {
 	return t.session.Measure(name, f)
 }
 
-func (t *Trainer) computes() bool { return t.session.Device().Info().Kind != "meta" }
+func (t *Trainer) computes() bool { return t.session.Device().Info().Kind.Computes }
 
 // microBatch runs forward and backward on one micro-batch. The result is
 // returned even on error, so that it can be released.

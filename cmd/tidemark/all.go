@@ -87,13 +87,13 @@ func runAll(c *cli.Context) error {
 func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scenarioSummary, error) {
 	x := scenarioSummary{Scenario: s.Name, Failed: []string{}, NotJudged: []string{}}
 	began := time.Now()
-	values, err := s.Resolve(dev.kind, nil)
+	values, err := s.Resolve(dev.Kind, nil)
 	if err != nil {
 		return x, err
 	}
 	values.Mixed = dev.mixed()
-	o, err := s.Run(c.Context, scenarios.Options{Open: dev.with, Alloc: dev.config, DeviceKind: dev.kind, Values: values,
-		Progress: progressTo(c.App.ErrWriter, dev.kind)})
+	o, err := s.Run(c.Context, scenarios.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
+		Progress: progressTo(c.App.ErrWriter, dev.Kind)})
 	if o != nil && len(o.Report.Runs) > 0 {
 		kept := keep(c.Context)
 		finish(o, dev)

@@ -2,19 +2,19 @@ package main
 
 import (
 	"fmt"
-	"strings"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/catalog"
 	"github.com/tidemark-lab/tidemark/device/cuda"
 )
 
 // chosen is the device that the command line asked for.
 type chosen struct {
-	kind string
-	note string // why, when it was not asked for by name
+	catalog.Choice
 	// config are the allocator's settings that the command line gave, and with
 	// opens the device with others.
 	config alloc.Config
@@ -38,7 +38,7 @@ func (c chosen) open() (device.Device, error) { return c.with(c.config) }
 
 func deviceFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "device", Value: "auto", Usage: "meta, cpu, cuda, cuda:N, or auto: cuda when there is a GPU, else meta"},
+		&cli.StringFlag{Name: "device", Value: catalog.Auto, Usage: catalog.Usage() + ", or " + catalog.Auto + ": a GPU when there is one, else meta"},
 		allocConfFlag(),
 		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "fp32; tf32: a GPU's products of float32 matrices round their operands to 11 bits; bf16: mixed precision, activations and products in bfloat16 over float32 weights (a saved training has its own)"},
 		&cli.Int64Flag{Name: "limit-bytes", Usage: "most bytes that the allocator may reserve; 0 for no limit"},
@@ -62,37 +62,39 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 
 // chooseKind reads --device and --precision.
 func chooseKind(c *cli.Context, config alloc.Config) (chosen, error) {
-	meta := func(c alloc.Config) (device.Device, error) { return device.NewMeta(c), nil }
-	name := c.String("device")
-	precision := cuda.FP32
+	o := catalog.Options{Alloc: config}
 	if p := c.String("precision"); p != mixedPrecision {
 		var err error
-		if precision, err = cuda.ParsePrecision(p); err != nil {
+		if o.Precision, err = cuda.ParsePrecision(p); err != nil {
 			return chosen{}, fmt.Errorf("--precision %q: it is fp32, tf32 or bf16", p)
 		}
 	}
-	if precision != cuda.FP32 && (name == "meta" || name == "cpu") {
-		return chosen{}, fmt.Errorf("--precision %v: only a GPU has it; the device %s computes in the type of its tensors", precision, name)
+	if os.Getenv("TIDEMARK_PROFILE") != "" {
+		o.Profile = os.Stderr
 	}
-	switch {
-	case name == "auto":
-		if _, err := cuda.Cards(); err != nil {
-			if precision != cuda.FP32 {
-				return chosen{}, fmt.Errorf("--precision %v: only a GPU has it: %w", precision, err)
-			}
-			return chosen{kind: "meta", note: "auto chose meta, because " + err.Error(), config: config, with: meta}, nil
-		}
-		return chosen{kind: "cuda", note: "auto chose the first GPU", config: config, with: func(c alloc.Config) (device.Device, error) { return openCUDA(0, c, precision) }}, nil
-	case name == "meta":
-		return chosen{kind: "meta", config: config, with: meta}, nil
-	case name == "cpu":
-		return chosen{kind: "cpu", config: config, with: func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}, nil
-	case name == "cuda", strings.HasPrefix(name, "cuda:"):
-		n, err := cardNumber(name)
-		if err != nil {
-			return chosen{}, err
-		}
-		return chosen{kind: "cuda", config: config, with: func(c alloc.Config) (device.Device, error) { return openCUDA(n, c, precision) }}, nil
+	choice, err := catalog.Find(c.String("device"))
+	if err != nil {
+		return chosen{}, err
 	}
-	return chosen{}, fmt.Errorf("unknown device %q: there is auto, meta, cpu, cuda and cuda:N", name)
+	if o.Precision != cuda.FP32 && !choice.RoundsProducts {
+		why := fmt.Sprintf("the device %s computes in the type of its tensors", choice.Kind)
+		if choice.Note != "" {
+			why = choice.Note
+		}
+		return chosen{}, fmt.Errorf("--precision %v: only a GPU has it; %s", o.Precision, why)
+	}
+	return chosen{Choice: choice, config: config, with: func(c alloc.Config) (device.Device, error) {
+		o := o
+		o.Alloc = c
+		return choice.Open(o)
+	}}, nil
+}
+
+// workspaceBytes is what the command line gives the matrix library to keep:
+// unless it says otherwise, what the library of the device works best in.
+func workspaceBytes(c *cli.Context, on catalog.Row) int64 {
+	if on.OwnWorkspace && !c.IsSet("workspace-bytes") {
+		return on.WorkspaceBytes
+	}
+	return c.Int64("workspace-bytes")
 }

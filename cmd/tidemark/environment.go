@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/catalog"
 	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 )
@@ -48,11 +48,14 @@ func describeEnvironment(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := cardNumber(c.String("device"))
+	chosen, err := catalog.Find(c.String("device"))
 	if err != nil {
 		return err
 	}
-	d, err := cuda.Open(n, cuda.Options{Alloc: config})
+	if !chosen.Numbered {
+		return fmt.Errorf("device %q: there is %s, and %s:N with the number of a GPU", c.String("device"), device.KindCUDA, device.KindCUDA)
+	}
+	d, err := cuda.Open(chosen.Number, cuda.Options{Alloc: config})
 	if err != nil {
 		return err
 	}
@@ -67,22 +70,6 @@ func describeEnvironment(c *cli.Context) error {
 		return out.Encode(e)
 	}
 	return e.write(c.App.Writer)
-}
-
-// cardNumber reads cuda or cuda:N.
-func cardNumber(name string) (int, error) {
-	if name == "cuda" {
-		return 0, nil
-	}
-	rest, ok := strings.CutPrefix(name, "cuda:")
-	if !ok {
-		return 0, fmt.Errorf("device %q: there is cuda, and cuda:N with the number of a GPU", name)
-	}
-	n, err := strconv.Atoi(rest)
-	if err != nil || n < 0 || strconv.Itoa(n) != rest {
-		return 0, fmt.Errorf("device %q: after cuda: comes the number of a GPU, such as cuda:0", name)
-	}
-	return n, nil
 }
 
 const gib = 1 << 30

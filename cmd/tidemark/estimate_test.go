@@ -41,7 +41,7 @@ func TestEstimateRefuses(t *testing.T) {
 		{"--preset gpt2 --seq 1025", "--seq 1025"},
 		{"--preset gpt2 --precision fp8", "fp32, amp or bf16"},
 		{"--preset gpt2 --profile tpu", "h200"},
-		{"--preset gpt2 --optimizer lion", "lion"},
+		{"--preset gpt2 --optimizer tiger", "lion"},
 		{"--preset gpt2 --limit-gib -1", "--limit-gib"},
 		{"--preset gpt2 --composition fused --precision bf16", "fp32 and amp"},
 		{"--preset gpt2 --card abacus", "abacus"},

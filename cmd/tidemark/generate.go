@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/data"
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -31,8 +32,8 @@ func loadTrained(c *cli.Context) (*train.Trainer, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if dev.kind == "meta" {
-		return nil, nil, errors.New("--device meta: the meta device computes nothing; use cpu or cuda")
+	if !dev.Computes {
+		return nil, nil, fmt.Errorf("--device %s: that device computes nothing; use one that does, such as %s", dev.Kind, device.KindCPU)
 	}
 	d, err := dev.open()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/optim"
 )
 
@@ -26,6 +27,7 @@ func TestNamesAreComparedWhereTheTableIs(t *testing.T) {
 		names      []string
 	}{
 		{"an optimizer", "optim", optimizers},
+		{"a device", "device", []string{device.KindMeta.Name, device.KindCPU.Name, device.KindCUDA.Name, device.KindCUDA.Name + ":"}},
 	}
 	files := token.NewFileSet()
 	read := 0

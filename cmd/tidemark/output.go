@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/report/chart"
@@ -82,8 +83,8 @@ func outputFiles(o *scenarios.Outcome) []output {
 
 // progressTo gives lines about long work on standard error; meta runs are over
 // before anyone could read them.
-func progressTo(w io.Writer, kind string) func(string, ...any) {
-	if kind == "meta" {
+func progressTo(w io.Writer, on device.Kind) func(string, ...any) {
+	if !on.Computes {
 		return nil
 	}
 	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }

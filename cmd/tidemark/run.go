@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/scenarios"
 )
@@ -96,17 +95,17 @@ func scenarioOptions(c *cli.Context, dev chosen, s scenarios.Scenario) (scenario
 	for _, f := range s.Flags {
 		if c.IsSet(f.Name) {
 			given[f.Name] = fmt.Sprint(c.Value(f.Name))
-		} else if f.Name == "workspace-bytes" && dev.kind == "cuda" {
-			given[f.Name] = fmt.Sprint(int64(cuda.WorkspaceBytes))
+		} else if f.Name == "workspace-bytes" && dev.OwnWorkspace {
+			given[f.Name] = fmt.Sprint(dev.WorkspaceBytes)
 		}
 	}
 	if dev.mixed() && !s.Mixed {
 		return scenarios.Options{}, fmt.Errorf("--precision %s: %s is an experiment in float32; %s have it", mixedPrecision, s.Name, mixedScenarios())
 	}
-	values, err := s.Resolve(dev.kind, given)
+	values, err := s.Resolve(dev.Kind, given)
 	values.Mixed = dev.mixed()
-	return scenarios.Options{Open: dev.with, Alloc: dev.config, DeviceKind: dev.kind, Values: values,
-		Progress: progressTo(c.App.ErrWriter, dev.kind)}, err
+	return scenarios.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
+		Progress: progressTo(c.App.ErrWriter, dev.Kind)}, err
 }
 
 // mixedScenarios names those that mixed precision is for.
@@ -190,10 +189,10 @@ func failed(r *report.Report) string {
 
 func printOutcome(c *cli.Context, dev chosen, o *scenarios.Outcome, files []string) error {
 	w := c.App.Writer
-	if dev.note != "" {
-		fmt.Fprintf(w, "device: %s (%s)\n", dev.kind, dev.note)
+	if dev.Note != "" {
+		fmt.Fprintf(w, "device: %s (%s)\n", dev.Kind, dev.Note)
 	} else {
-		fmt.Fprintf(w, "device: %s\n", dev.kind)
+		fmt.Fprintf(w, "device: %s\n", dev.Kind)
 	}
 	if err := o.Report.WriteText(w, report.TextOptions{ExactBytes: c.Bool("bytes")}); err != nil {
 		return err

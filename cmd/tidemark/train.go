@@ -12,6 +12,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/catalog"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
@@ -241,19 +243,19 @@ func runTraining(c *cli.Context) error {
 	}
 	computes := c.String("save") != "" || c.String("resume") != ""
 	dev, err := chooseDevice(c)
-	if err == nil && dev.kind == "meta" && computes && c.String("device") == "auto" {
+	if err == nil && !dev.Computes && computes && c.String("device") == catalog.Auto {
 		// Without a GPU auto is meta, which has nothing to save.
-		if err = c.Set("device", "cpu"); err == nil {
+		if err = c.Set("device", device.KindCPU.Name); err == nil {
 			dev, err = chooseDevice(c)
 			dev.sources["device"] = report.FromDefault
-			dev.note = "auto chose cpu, because there is no GPU and the training is to be saved"
+			dev.Note = "auto chose cpu, because there is no GPU and the training is to be saved"
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if dev.kind == "meta" && computes {
-		return errors.New("--save and --resume: the meta device has no weights; use --device cpu or cuda")
+	if !dev.Computes && computes {
+		return fmt.Errorf("--save and --resume: the %s device has no weights; use --device %s or %s", dev.Kind, device.KindCPU, device.KindCUDA)
 	}
 	job, err := newTraining(c, dev)
 	if err != nil {
@@ -270,7 +272,7 @@ func (j *training) run(c *cli.Context) error {
 		describeTraining(c.App.Writer, j)
 	}
 	var err error
-	if j.dev.kind == "meta" {
+	if !j.dev.Computes {
 		err = j.plan(c.Context)
 	} else {
 		err = j.trainer.Run(c.Context, j.sources, train.LoopOptions{
@@ -329,18 +331,18 @@ func (j *training) plan(ctx context.Context) error {
 func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 	d := j.trainer.Session().Device()
 	basis := report.Observed
-	if j.dev.kind == "meta" {
+	if !j.dev.Computes {
 		basis = report.Calculated
 	}
 	info := d.Info()
 	r := &report.Report{Tidemark: version, Scenario: "train", Precision: j.precision(), Settings: j.settings(c),
-		Device: report.Device{Kind: info.Kind, Name: info.Name, Driver: info.Driver, CUDA: info.CUDA, MemoryBytes: info.MemoryBytes}}
+		Device: report.Device{Kind: info.Kind.Name, Name: info.Name, Driver: info.Driver, CUDA: info.CUDA, MemoryBytes: info.MemoryBytes}}
 	run := report.NewRun("train", nn.Count(j.trainer.Model()), basis, j.recorder)
 	for _, left := range models.NotTrained(j.trainer.Settings.Model) {
 		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "no dropout of the attention's weights", Basis: report.Assumed,
 			Why: left + " of the config is left out"})
 	}
-	if w := c.Int64("workspace-bytes"); w > 0 && j.dev.kind != "cuda" {
+	if w := c.Int64("workspace-bytes"); w > 0 && !j.dev.OwnWorkspace {
 		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed, Bytes: w,
 			Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
 	}
@@ -356,7 +358,7 @@ func (j *training) settings(c *cli.Context) report.Settings {
 	own := struct {
 		train.Settings
 		WorkspaceBytes int64 `json:"workspace_bytes"`
-	}{j.trainer.Settings, workspaceBytes(c, j.dev.kind)}
+	}{j.trainer.Settings, workspaceBytes(c, j.dev.Row)}
 	s := j.dev.settings(own, j.trainer.Session().Device().Allocator().Config())
 	if c.String("resume") != "" {
 		for _, f := range joinFlags(modelFlags(), trainingFlags()) {
@@ -378,10 +380,10 @@ func (j *training) precision() string {
 }
 
 func describeTraining(w io.Writer, j *training) {
-	if j.dev.note != "" {
-		fmt.Fprintf(w, "device: %s (%s)\n", j.dev.kind, j.dev.note)
+	if j.dev.Note != "" {
+		fmt.Fprintf(w, "device: %s (%s)\n", j.dev.Kind, j.dev.Note)
 	} else {
-		fmt.Fprintf(w, "device: %s\n", j.dev.kind)
+		fmt.Fprintf(w, "device: %s\n", j.dev.Kind)
 	}
 	s := j.trainer.Settings
 	for _, left := range models.NotTrained(s.Model) {

@@ -51,7 +51,7 @@ func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
 		return nil, err
 	}
 	j.closers = append(j.closers, undoing(c.Context, j.dir.close))
-	if dev.kind != "meta" || settings.Data.Kind == "text" {
+	if dev.Computes || settings.Data.Kind == "text" {
 		if j.sources, err = openSources(c, &settings); err != nil {
 			return nil, err
 		}
@@ -61,9 +61,9 @@ func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
 		return nil, err
 	}
 	j.closers = append(j.closers, func() { d.Close() })
-	j.recorder = instrument.New(instrument.Options{NoTiming: dev.kind == "meta"})
+	j.recorder = instrument.New(instrument.Options{NoTiming: !dev.Computes})
 	j.recorder.Attach(d.Allocator())
-	o := train.TrainerOptions{Session: session.Options{WorkspaceBytes: workspaceBytes(c, dev.kind), Interrupted: c.Context.Err}}
+	o := train.TrainerOptions{Session: session.Options{WorkspaceBytes: workspaceBytes(c, dev.Row), Interrupted: c.Context.Err}}
 	if resume := c.String("resume"); resume != "" {
 		j.trainer, err = train.Resume(d, j.recorder, resume, func(s *train.Settings) {
 			if c.IsSet("steps") {

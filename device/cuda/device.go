@@ -203,7 +203,7 @@ func (d *Device) do(f func() error) error {
 // Info names the card, the driver and the CUDA version that it runs.
 func (d *Device) Info() device.Info {
 	bytes := d.card.MemoryBytes
-	return device.Info{Kind: "cuda", Name: d.card.Name, MemoryBytes: &bytes, Driver: driverRelease(), CUDA: d.cudaVersion()}
+	return device.Info{Kind: device.KindCUDA, Name: d.card.Name, MemoryBytes: &bytes, Driver: driverRelease(), CUDA: d.cudaVersion()}
 }
 
 // cudaVersion is the newest version of CUDA that the driver runs.

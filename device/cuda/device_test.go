@@ -14,7 +14,7 @@ import (
 func TestOpen(t *testing.T) {
 	l := newLab(t)
 	info := l.d.Info()
-	if info.Kind != "cuda" || info.Name == "" || info.Driver == "" || info.MemoryBytes == nil || *info.MemoryBytes <= 0 {
+	if info.Kind != device.KindCUDA || info.Name == "" || info.Driver == "" || info.MemoryBytes == nil || *info.MemoryBytes <= 0 {
 		t.Errorf("info %+v", info)
 	}
 	if _, err := Open(1000, Options{}); !errors.Is(err, device.ErrAbsent) {

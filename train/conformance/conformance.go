@@ -279,7 +279,7 @@ func testLarge(t *testing.T, dev device.Device, c Case, dt device.DType) {
 	d := c.draw(t, random(c.Name+" large"), 40)
 	p := mustCompile(t, d, alone, dt, false)
 	processors := []int{runtime.GOMAXPROCS(0)}
-	if dev.Info().Kind == "cpu" {
+	if dev.Info().Kind.OnHost {
 		processors = []int{1, 2, 5}
 	}
 	var first outcome
@@ -296,7 +296,7 @@ func testLarge(t *testing.T, dev device.Device, c Case, dt device.DType) {
 			d.equal(t, "on another number of processors", o, first)
 		}
 	}
-	if dt == device.Float64 && dev.Info().Kind == "cpu" {
+	if dt == device.Float64 && dev.Info().Kind.OnHost {
 		return // this is the float64 that others are compared with
 	}
 	want, err := mustCompile(t, d, alone, device.Float64, false).onCPU(d.vs, d.dy)

@@ -23,7 +23,7 @@ func (m optimizerMemory) Run(c *device.Call) error { return m.s.dev.Run(c) }
 
 func (m optimizerMemory) Download(dst []byte, t device.Tensor) error { return m.s.dev.Download(dst, t) }
 
-func (m optimizerMemory) Computes() bool { return m.s.dev.Info().Kind != "meta" }
+func (m optimizerMemory) Computes() bool { return m.s.dev.Info().Kind.Computes }
 
 type buffer struct{ v *Value }
 

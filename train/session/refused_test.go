@@ -25,7 +25,7 @@ func oneLine(t *testing.T, err error, want string) {
 // everyDevice runs a test on the devices that are always there.
 func everyDevice(t *testing.T, f func(t *testing.T, dev device.Device)) {
 	for _, dev := range []device.Device{device.NewMeta(alloc.Config{}), device.NewCPU(alloc.Config{})} {
-		t.Run(dev.Info().Kind, func(t *testing.T) {
+		t.Run(dev.Info().Kind.Name, func(t *testing.T) {
 			defer dev.Close()
 			f(t, dev)
 		})

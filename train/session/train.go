@@ -48,7 +48,7 @@ func (s *Session) Train(p *plan.Plan, o optim.Optimizer, lr float64, data ...any
 		return math.NaN(), err
 	}
 	s.steps++
-	if s.dev.Info().Kind == "meta" {
+	if !s.dev.Info().Kind.Computes {
 		return math.NaN(), nil
 	}
 	loss, err = s.Scalar(r.Output(0))
