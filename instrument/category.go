@@ -17,6 +17,8 @@ const (
 	OptimizerState
 	// Workspace belongs to a library, such as cuBLAS, for as long as it is used.
 	Workspace
+	// Cache is keys and values of earlier tokens, kept while text is generated.
+	Cache
 	// Gradient is the gradient of a parameter.
 	Gradient
 	// Activation is made in the forward pass and read in the backward pass.
@@ -37,6 +39,7 @@ var categoryNames = [NumCategories]string{
 	Parameter:          "parameter",
 	OptimizerState:     "optimizer_state",
 	Workspace:          "workspace",
+	Cache:              "cache",
 	Gradient:           "gradient",
 	Activation:         "activation",
 	Input:              "input",
@@ -47,7 +50,7 @@ var categoryNames = [NumCategories]string{
 // Categories lists all categories in stacking order, from the bottom of a
 // timeline to its top: the longer-lived lower, memory of unknown purpose last.
 func Categories() []Category {
-	return []Category{Parameter, OptimizerState, Workspace, Gradient, Activation, Input,
+	return []Category{Parameter, OptimizerState, Workspace, Cache, Gradient, Activation, Input,
 		Temporary, OptimizerTemporary, Other}
 }
 

@@ -80,6 +80,9 @@ type Builder struct {
 	keeps []Keep
 	casts map[*gorgonia.Node]*gorgonia.Node // autocast's cache of weights
 
+	generation *generation            // how keys and values are kept; nil where they are not
+	open       map[*gorgonia.Node]int // dimensions of inputs whose size each run decides
+
 	caching bool             // keys and values are kept, as for generating
 	cached  []*gorgonia.Node // these, until the model returns
 	inner   []*gorgonia.Node // what the model's function holds while it computes the loss
@@ -134,6 +137,7 @@ func NewBuilder(root Module, options Options) *Builder {
 		graph:   gorgonia.NewGraph(),
 		names:   make(map[*Parameter]string),
 		nodes:   make(map[*Parameter]*gorgonia.Node),
+		open:    make(map[*gorgonia.Node]int),
 	}
 	for _, p := range Parameters(root) {
 		b.names[p.Parameter] = p.Name

@@ -117,7 +117,7 @@ func (b *Builder) Positions(ids *gorgonia.Node, transformers bool) (*gorgonia.No
 	if b.Eager() {
 		return aten.Positions(ids, transformers)
 	}
-	return op.Positions(ids)
+	return b.positionIDs(ids)
 }
 
 // LookForPacked is transformers' look for sequences that share a row.
@@ -154,7 +154,7 @@ func (a PackedAttention) order() [3]int {
 func (b *Builder) AttentionPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgonia.Node, error) {
 	heads := a.Heads
 	if !b.Eager() {
-		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
+		return b.attentionPacked(qkv, heads)
 	}
 	way, err := aten.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads, true)
 	if err != nil {

@@ -58,3 +58,6 @@ func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	}
 	return Tensor(y), nil
 }
+
+// OfPositions reports whether the table is one that NewPositions made.
+func (e *Embedding) OfPositions() bool { return e.wide }

@@ -42,6 +42,11 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
+	if l.Head {
+		if x, err = b.lastTokens(x); err != nil {
+			return Output{}, err
+		}
+	}
 	w, err := b.Parameter(l.Weight)
 	if err != nil {
 		return Output{}, err

@@ -107,9 +107,9 @@ func TestMixedHasPaddedHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	drawn := 0
-	err = g.Generate(t.Context(), []int32{1, 2, 3}, 5, func(token int32) error {
+	err = g.Generate(t.Context(), [][]int32{{1, 2, 3}}, 5, func(tokens []int32) error {
 		drawn++
-		if token < 0 || token >= 29 {
+		if token := tokens[0]; token < 0 || token >= 29 {
 			t.Errorf("token %d is drawn", token)
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"strings"
@@ -12,13 +13,16 @@ import (
 
 	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
 
-// loadTrained opens a saved training for use.
-func loadTrained(c *cli.Context) (*train.Trainer, func(), error) {
+// loadTrained opens a saved training for use. With a recorder its memory is
+// recorded, and the meta device, where nothing is computed, is of use.
+func loadTrained(c *cli.Context, rec *instrument.Recorder) (*train.Trainer, func(), error) {
 	from := c.String("from")
 	if from == "" {
 		return nil, nil, errors.New("--from: name the folder of a saved training")
@@ -32,14 +36,17 @@ func loadTrained(c *cli.Context) (*train.Trainer, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if !dev.Computes {
+	if !dev.Computes && rec == nil {
 		return nil, nil, fmt.Errorf("--device %s: that device computes nothing; use one that does, such as %s", dev.Kind, device.KindCPU)
 	}
 	d, err := dev.open()
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := train.Resume(d, nil, from, func(s *train.Settings) {
+	if rec != nil {
+		rec.Attach(d.Allocator())
+	}
+	t, err := train.Resume(d, rec, from, func(s *train.Settings) {
 		if c.IsSet("precision") {
 			s.Mixed = dev.mixed()
 		}
@@ -51,19 +58,27 @@ func loadTrained(c *cli.Context) (*train.Trainer, func(), error) {
 	return t, func() { t.Close(); d.Close() }, nil
 }
 
+// texts is a flag that can be given several times, each with a whole text.
+type texts []string
+
+func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
+
+func (t *texts) String() string { return strings.Join(*t, ", ") }
+
 func generateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "generate",
 		Usage: "draw text from a trained language model",
 		Flags: joinFlags([]cli.Flag{
 			&cli.StringFlag{Name: "from", Usage: "folder of a saved training"},
-			&cli.StringFlag{Name: "prompt", Value: "\n", Usage: "text to begin with"},
+			&cli.GenericFlag{Name: "prompt", Value: &texts{}, Usage: "text to begin with; given several times, all are continued at once", DefaultText: "a line's end"},
 			&cli.IntFlag{Name: "tokens", Value: 200, Usage: "how many tokens to draw"},
 			&cli.Float64Flag{Name: "temperature", Value: 0.8, Usage: "0 always takes the likeliest token"},
 			&cli.IntFlag{Name: "top-k", Usage: "draw from the K likeliest tokens; 0 for all"},
 			&cli.IntFlag{Name: "seq", Usage: "how many of the latest tokens the model sees", DefaultText: "as many as it was trained with (its --seq)"},
+			&cli.StringFlag{Name: "cache", Usage: "how keys and values of earlier tokens are kept: dynamic (grows), static (room for all from the start), sliding (the latest --seq tokens), none (computes them again)", DefaultText: "dynamic where --seq has room for prompt and text, else none"},
 			&cli.Uint64Flag{Name: "seed", Value: 1},
-			&cli.BoolFlag{Name: "json", Usage: "print prompt and text as JSON"},
+			&cli.BoolFlag{Name: "json", Usage: "print prompts, texts and memory as JSON"},
 		}, deviceFlags()),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
@@ -78,7 +93,13 @@ func generate(c *cli.Context) error {
 	if n := c.Int("tokens"); n < 1 || n > math.MaxInt32 {
 		return fmt.Errorf("--tokens %d: it must be from 1 to %d", n, math.MaxInt32)
 	}
-	t, done, err := loadTrained(c)
+	if c.IsSet("cache") {
+		if _, err := train.ParseCacheKind(c.String("cache")); err != nil {
+			return fmt.Errorf("--%w", err)
+		}
+	}
+	rec := instrument.New(instrument.Options{MaxEvents: 1, NoTiming: c.String("device") == "meta"})
+	t, done, err := loadTrained(c, rec)
 	if err != nil {
 		return err
 	}
@@ -87,12 +108,19 @@ func generate(c *cli.Context) error {
 	if v == nil {
 		return fmt.Errorf("the training in %s was not on a text, so its tokens have no letters", c.String("from"))
 	}
-	prompt, err := v.Encode(c.String("prompt"))
-	if err != nil {
-		return fmt.Errorf("--prompt: %w", err)
+	given := *c.Generic("prompt").(*texts)
+	if len(given) == 0 {
+		given = texts{"\n"}
 	}
-	if len(prompt) == 0 {
-		return errors.New("--prompt is empty: give at least one token to begin with")
+	prompts, longest := make([][]int32, len(given)), 0
+	for i, text := range given {
+		if prompts[i], err = v.Encode(text); err != nil {
+			return fmt.Errorf("--prompt: %w", err)
+		}
+		if len(prompts[i]) == 0 {
+			return errors.New("--prompt is empty: give at least one token to begin with")
+		}
+		longest = max(longest, len(prompts[i]))
 	}
 	context, _, _, err := models.Sizes(t.Settings.Model)
 	if err != nil {
@@ -102,39 +130,131 @@ func generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	g, err := t.NewGenerator(train.GenerateOptions{Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), Seed: c.Uint64("seed"), Window: window})
+	g, err := t.NewGenerator(train.GenerateOptions{Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), Seed: c.Uint64("seed"),
+		Window: window, Cache: train.CacheKind(c.String("cache"))})
 	if err != nil {
 		return err
 	}
-	if !c.IsSet("seq") && window < context {
+	kind := g.Cache(longest + c.Int("tokens") - 1)
+	if limited := kind == train.CacheNone || kind == train.CacheSliding; limited && !c.IsSet("seq") && window < context {
 		fmt.Fprintf(c.App.ErrWriter, "the model sees the latest %d tokens, as in its training; its context is %d (--seq)\n", window, context)
 	}
-	var text strings.Builder
-	asJSON := c.Bool("json")
-	w := dataTo(c.App.Writer)
-	if !asJSON {
-		fmt.Fprint(w, c.String("prompt"))
+	out := &generated{c: c, w: dataTo(c.App.Writer), prompts: given, window: window, kind: kind,
+		computes: t.Session().Device().Info().Kind != "meta", texts: make([]strings.Builder, len(given))}
+	err = g.Generate(c.Context, prompts, c.Int("tokens"), func(tokens []int32) error {
+		out.cacheBytes = max(out.cacheBytes, rec.Usage().ByCategory[instrument.Cache])
+		return out.add(v, tokens)
+	})
+	if e := out.end(rec); e != nil {
+		return e
 	}
-	err = g.Generate(c.Context, prompt, c.Int("tokens"), func(token int32) error {
+	return err
+}
+
+// generated prints what is generated: of one prompt as it comes, of several when
+// all is there.
+type generated struct {
+	c          *cli.Context
+	w          io.Writer
+	prompts    texts
+	texts      []strings.Builder
+	window     int
+	kind       train.CacheKind
+	cacheBytes int64
+	computes   bool
+	began      bool // a token is there
+}
+
+// streams reports whether text is printed as it comes.
+func (g *generated) streams() bool {
+	return g.computes && len(g.prompts) == 1 && !g.c.Bool("json")
+}
+
+func (g *generated) add(v *data.Vocabulary, tokens []int32) error {
+	if g.streams() && !g.began {
+		fmt.Fprint(g.w, g.prompts[0])
+	}
+	g.began = true
+	if !g.computes {
+		return nil
+	}
+	for i, token := range tokens {
 		s, err := v.Decode([]int32{token})
 		if err != nil {
 			return err
 		}
-		text.WriteString(s)
-		if !asJSON {
-			_, err = fmt.Fprint(w, s)
+		g.texts[i].WriteString(s)
+		if g.streams() {
+			if _, err := fmt.Fprint(g.w, s); err != nil {
+				return err
+			}
 		}
-		return err
-	})
-	if asJSON {
-		b, e := json.Marshal(map[string]any{"prompt": c.String("prompt"), "text": text.String(), "window_tokens": window})
-		if e != nil {
-			return e
-		}
-		fmt.Fprintf(c.App.Writer, "%s\n", b)
-	} else {
-		fmt.Fprintln(c.App.Writer)
 	}
+	return nil
+}
+
+// end prints what is left, if anything was generated.
+func (g *generated) end(rec *instrument.Recorder) error {
+	peak := rec.Peak()
+	switch {
+	case !g.began:
+		return nil
+	case g.c.Bool("json"):
+		return g.json(peak)
+	case !g.computes:
+		_, err := fmt.Fprintf(g.c.App.Writer, "Memory peaks at %s in %s, calculated: %v. The %s cache takes %s. Nothing is computed on meta, so there is no text.\n",
+			report.Bytes(peak.AllocatedBytes, false), peak.Phase, peak.ByCategory, g.kind, report.Bytes(g.cacheBytes, false))
+		return err
+	case g.streams():
+		fmt.Fprintln(g.c.App.Writer)
+		return nil
+	}
+	for i, p := range g.prompts {
+		if i > 0 {
+			fmt.Fprintln(g.c.App.Writer)
+		}
+		if _, err := fmt.Fprintf(g.w, "%s%s\n", p, g.texts[i].String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *generated) json(peak instrument.Peak) error {
+	type row struct {
+		Prompt string  `json:"prompt"`
+		Text   *string `json:"text"` // nil where nothing is computed
+	}
+	var doc struct {
+		row
+		Rows   []row           `json:"rows"`
+		Window int             `json:"window_tokens"`
+		Cache  train.CacheKind `json:"cache"`
+		Bytes  int64           `json:"cache_bytes"`
+		Peak   struct {
+			Allocated int64                 `json:"allocated_bytes"`
+			Reserved  int64                 `json:"reserved_bytes"`
+			Phase     string                `json:"phase"`
+			By        instrument.ByCategory `json:"by_category"`
+		} `json:"peak"`
+	}
+	for i, p := range g.prompts {
+		r := row{Prompt: p}
+		if g.computes {
+			text := g.texts[i].String()
+			r.Text = &text
+		}
+		doc.Rows = append(doc.Rows, r)
+	}
+	doc.row = doc.Rows[0]
+	doc.Window, doc.Cache, doc.Bytes = g.window, g.kind, g.cacheBytes
+	doc.Peak.Allocated, doc.Peak.Reserved = peak.AllocatedBytes, peak.ReservedBytes
+	doc.Peak.Phase, doc.Peak.By = peak.Phase, peak.ByCategory
+	b, err := json.Marshal(&doc)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(g.c.App.Writer, "%s\n", b)
 	return err
 }
 
@@ -161,7 +281,7 @@ func evaluate(c *cli.Context) error {
 	if c.Int("batches") < 0 {
 		return fmt.Errorf("--batches %d: it must not be negative", c.Int("batches"))
 	}
-	t, done, err := loadTrained(c)
+	t, done, err := loadTrained(c, nil)
 	if err != nil {
 		return err
 	}

@@ -61,12 +61,14 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"softmax.forward":       softmaxForwardCall,
 	"softmax.grad":          softmaxGradCall,
 
+	"cache.write":       cacheWriteCall,
 	"embedding.forward": embeddingForwardCall,
 	"embedding.grad":    embeddingGradCall,
 	"rotary_table":      rotaryTableCall,
 	"rope.forward":      ropeCall(false),
 	"rope.backward":     ropeCall(true),
 
+	"attention.decode":          attentionDecodeCall,
 	"attention.forward":         attentionForwardCall,
 	"attention.backward":        attentionBackwardCall,
 	"attention_packed.forward":  attentionPackedForwardCall,

@@ -16,8 +16,12 @@ func rotaryTableCall(d *Device, c *device.Call) error {
 		return err
 	}
 	a := d.begin()
-	a.tensors(c.Out[0], c.Out[1])
 	with := c.Attributes.(kernel.RotaryTable)
+	var places device.Tensor
+	if with.At {
+		places = c.In[0]
+	}
+	a.tensors(c.Out[0], c.Out[1], places)
 	a.i32(with.Positions)
 	a.i32(with.Size)
 	a.i32(with.Offset)

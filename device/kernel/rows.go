@@ -26,12 +26,13 @@ type Embedding struct{ Tokens, Vocabulary, Width int }
 // first Vocabulary are padding, and the target that is left out of the mean.
 type CrossEntropy struct{ Rows, Vocabulary, Columns, Ignore int }
 
-// RotaryTable is a table (Positions, Size) from position Offset on; Single says
-// that it is computed in float32.
+// RotaryTable is a table (Positions, Size) from position Offset on or, with At,
+// at the positions that the operand holds; Single says that it is computed in
+// float32.
 type RotaryTable struct {
 	Positions, Size, Offset int
 	Theta                   float64
-	Single                  bool
+	Single, At              bool
 }
 
 // Rope is the sizes of x (Batch, Positions, Heads·Size).

@@ -5,7 +5,6 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/aten"
@@ -94,8 +93,8 @@ func (m *decoderModel) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 	if err != nil {
 		return nn.Output{}, err
 	}
-	if s := ids.Shape(); len(s) != 2 || s[1] > m.config.Context {
-		return nn.Output{}, fmt.Errorf("ids %v: expected (batch, tokens) with at most %d tokens, the model's context", s, m.config.Context)
+	if err := b.CheckContext(ids, m.config.Context); err != nil {
+		return nn.Output{}, err
 	}
 	x, err := b.Call("embed_tokens", m.embed, ids)
 	if err != nil {
@@ -150,12 +149,7 @@ func (r *rotaryEmbedding) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outpu
 		}
 		return nn.Tuple(cos, sin), nil
 	}
-	// The library computes the tables in float32; float64 is for checks.
-	table := op.RotaryTableSingle
-	if b.Options().DType == device.Float64 {
-		table = op.RotaryTable
-	}
-	cos, sin, err := table(ids, b.Options().DType, ids.Shape()[1], r.config.HeadDim, 0, r.config.RopeTheta)
+	cos, sin, err := b.RotaryTable(ids, r.config.HeadDim, r.config.RopeTheta)
 	if err != nil {
 		return nn.Output{}, err
 	}
@@ -243,7 +237,7 @@ func (a *decoderAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outp
 	q = nn.With3(c, op.Rope, q, cos, sin, a.config.Heads)
 	k = nn.With3(c, op.Rope, k, cos, sin, a.config.KVHeads)
 	h := c.Apply(func() (*gorgonia.Node, error) {
-		return op.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{})
+		return b.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{})
 	})
 	h = c.Call("o_proj", a.o, h)
 	return nn.Tuple(h), c.Err()

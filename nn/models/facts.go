@@ -83,3 +83,14 @@ func CheckHeads(c Config, dt device.DType) error {
 	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize, f.packed)
 	return err
 }
+
+// LearnsPositions reports whether a model has a table of positions, which ends
+// with its context.
+func LearnsPositions(m nn.Module) bool {
+	learns := false
+	nn.Walk(m, func(_ string, m nn.Module) {
+		e, ok := m.(*nn.Embedding)
+		learns = learns || ok && e.OfPositions()
+	})
+	return learns
+}

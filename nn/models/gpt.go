@@ -128,8 +128,8 @@ func (g *GPT) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
 // embedTokens is the sum of token and position embeddings (B, T, C).
 func embedTokens(b *nn.Builder, ids *gorgonia.Node, context int, tokenName string, tokens *nn.Embedding,
 	positionName string, positions *nn.Embedding, transformers bool) (*gorgonia.Node, error) {
-	if s := ids.Shape(); len(s) != 2 || s[1] > context {
-		return nil, fmt.Errorf("ids %v: expected (batch, tokens) with at most %d tokens, the model's context", s, context)
+	if err := b.CheckContext(ids, context); err != nil {
+		return nil, err
 	}
 	x, err := b.Call(tokenName, tokens, ids)
 	if err != nil {

@@ -26,38 +26,47 @@ import (
 // a small one that exists anyway, such as the token ids, costs nothing. T is
 // positions, D size.
 //
-// Kernel (kernel.RotaryTable; the operand is not read):
+// Kernel (kernel.RotaryTable; the operand is not read, but for RotaryTableAt):
 //
 //	rotary_table  like → cos, sin
 func RotaryTable(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
-	return rotaryTableNode(like, dt, positions, size, offset, theta, false)
+	return rotaryTableNode(like, dt, kernel.RotaryTable{Positions: positions, Size: size, Offset: offset, Theta: theta})
 }
 
 // RotaryTableSingle is RotaryTable with frequencies, angles, cosines and sines
 // rounded to float32, whatever the element type: the models of the transformers
 // library compute them so even where everything else is float64.
 func RotaryTableSingle(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
-	return rotaryTableNode(like, dt, positions, size, offset, theta, true)
+	return rotaryTableNode(like, dt, kernel.RotaryTable{Positions: positions, Size: size, Offset: offset, Theta: theta, Single: true})
 }
 
-func rotaryTableNode(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64, single bool) (cos, sin *gorgonia.Node, err error) {
+// RotaryTableAt is the table for the positions that at, int32 (T), holds: in
+// float32 as RotaryTableSingle with single, else as RotaryTable.
+func RotaryTableAt(at *gorgonia.Node, dt device.DType, size int, theta float64, single bool) (cos, sin *gorgonia.Node, err error) {
+	if s := at.Shape(); len(s) != 1 || at.Dtype() != Dtype(device.Int32) {
+		return nil, nil, fmt.Errorf("rotary table: positions of %v and type %v: expected one dimension and int32", s, at.Dtype())
+	}
+	return rotaryTableNode(at, dt, kernel.RotaryTable{Positions: at.Shape()[0], Size: size, Theta: theta, Single: single, At: true})
+}
+
+func rotaryTableNode(like *gorgonia.Node, dt device.DType, a kernel.RotaryTable) (cos, sin *gorgonia.Node, err error) {
 	switch {
-	case positions < 1 || offset < 0:
-		err = fmt.Errorf("rotary table: %d positions from %d on: expected at least one from 0 on", positions, offset)
-	case size < 2 || size%2 != 0:
-		err = fmt.Errorf("rotary table: head size %d is not a positive even number", size)
-	case !(theta > 0) || math.IsInf(theta, 1):
-		err = fmt.Errorf("rotary table: theta %g is not a positive number", theta)
+	case a.Positions < 1 || a.Offset < 0:
+		err = fmt.Errorf("rotary table: %d positions from %d on: expected at least one from 0 on", a.Positions, a.Offset)
+	case a.Size < 2 || a.Size%2 != 0:
+		err = fmt.Errorf("rotary table: head size %d is not a positive even number", a.Size)
+	case !(a.Theta > 0) || math.IsInf(a.Theta, 1):
+		err = fmt.Errorf("rotary table: theta %g is not a positive number", a.Theta)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	s := device.Spec{DType: dt, Shape: []int{positions, size}}
+	s := device.Spec{DType: dt, Shape: []int{a.Positions, a.Size}}
 	cos, err = Apply(Description{
 		Kernel:     "rotary_table",
 		Out:        s,
 		Extras:     []device.Spec{s},
-		Attributes: kernel.RotaryTable{Positions: positions, Size: size, Offset: offset, Theta: theta, Single: single},
+		Attributes: a,
 		Host:       host.For(dt, host.RotaryTable[float32], host.RotaryTable[float64]),
 	}, nil, nil, like)
 	if err != nil {

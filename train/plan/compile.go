@@ -234,6 +234,7 @@ func (c *compiler) emitAll() error {
 	for _, n := range c.b.Inputs() {
 		c.addSource(n, KindInput, nil)
 		c.plan.InputNames = append(c.plan.InputNames, n.Name())
+		c.plan.OpenInputs = append(c.plan.OpenInputs, c.b.OpenDimension(n))
 	}
 	for i, n := range c.wrtNodes {
 		c.addSource(n, KindParameter, c.wrt[i])

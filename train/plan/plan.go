@@ -29,6 +29,7 @@ type Plan struct {
 	OutputValues []int // values that the result holds
 	Parameters   []Parameter
 	InputNames   []string // of inputs
+	OpenInputs   []int    // by input: the dimension whose size each run decides; -1
 	Draws        bool     // a step draws random numbers, as dropout does
 
 	ModuleCalls []nn.Call

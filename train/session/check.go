@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"weak"
 
@@ -91,8 +92,9 @@ func (s *Session) checkGradients(p *plan.Plan) error {
 }
 
 // checkValues compares what a caller gives for a plan's values with what the
-// plan takes; what names the one at a position.
-func (s *Session) checkValues(p *plan.Plan, want []int, got []*Value, what func(int) string) error {
+// plan takes; what names the one at a position, and open its dimension whose
+// size may be another, -1 for none.
+func (s *Session) checkValues(p *plan.Plan, want []int, got []*Value, what func(int) string, open func(int) int) error {
 	if len(got) != len(want) {
 		list := make([]string, len(want))
 		for i, v := range want {
@@ -104,7 +106,12 @@ func (s *Session) checkValues(p *plan.Plan, want []int, got []*Value, what func(
 		if err := s.owns(got[i]); err != nil {
 			return fmt.Errorf("%s: %w", what(i), err)
 		}
-		if spec := p.Values[v].Spec; !got[i].Spec.Equal(spec) {
+		spec := p.Values[v].Spec
+		if d := open(i); d >= 0 && d < len(got[i].Shape) && len(got[i].Shape) == len(spec.Shape) {
+			spec.Shape = slices.Clone(spec.Shape)
+			spec.Shape[d] = got[i].Shape[d]
+		}
+		if !got[i].Spec.Equal(spec) {
 			return fmt.Errorf("%s is %v, the plan takes %v", what(i), got[i].Spec, spec)
 		}
 	}

@@ -61,7 +61,8 @@ func (s *Session) forward(p *plan.Plan, inputs []*Value) (*Result, error) {
 	if err := s.check(p); err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
 	}
-	if err := s.checkValues(p, p.InputValues, inputs, func(i int) string { return "input " + p.InputNames[i] }); err != nil {
+	name := func(i int) string { return "input " + p.InputNames[i] }
+	if err := s.checkValues(p, p.InputValues, inputs, name, func(i int) int { return p.OpenInputs[i] }); err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
 	}
 	if p.Draws {
@@ -73,6 +74,12 @@ func (s *Session) forward(p *plan.Plan, inputs []*Value) (*Result, error) {
 	for i, v := range p.InputValues {
 		st := p.Values[v].Storage
 		x.addr[st] = inputs[i].Addr
+		if p.OpenInputs[i] >= 0 {
+			if x.given == nil {
+				x.given = make([]device.Spec, len(p.Values))
+			}
+			x.given[v] = inputs[i].Spec
+		}
 		if p.Storages[st].Saved || p.Storages[st].Held {
 			inputs[i].m.refs++
 			r.storage[st] = inputs[i].m
@@ -111,7 +118,8 @@ func (s *Session) backward(r *Result, seeds []*Value) error {
 	if err := s.check(p); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
-	if err := s.checkValues(p, p.SeedValues, seeds, func(i int) string { return fmt.Sprintf("gradient %d", i) }); err != nil {
+	name := func(i int) string { return fmt.Sprintf("gradient %d", i) }
+	if err := s.checkValues(p, p.SeedValues, seeds, name, func(int) int { return -1 }); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
 	r.ended = true
@@ -135,7 +143,10 @@ type execution struct {
 	p    *plan.Plan
 	r    *Result
 	addr []uint64 // by storage
-	call device.Call
+	// given are the shapes of inputs that this run decides, by value; nil
+	// without any.
+	given []device.Spec
+	call  device.Call
 	// backward says that this is the backward pass, which PyTorch runs in a
 	// thread of its own.
 	backward bool
@@ -156,6 +167,9 @@ func (x *execution) begin() {
 
 func (x *execution) tensor(v int) device.Tensor {
 	pv := x.p.Values[v]
+	if x.given != nil && x.given[v].Shape != nil {
+		pv.Spec = x.given[v]
+	}
 	return device.Tensor{Spec: pv.Spec, Addr: x.addr[pv.Storage] + pv.Offset}
 }
 

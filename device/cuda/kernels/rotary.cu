@@ -3,14 +3,16 @@
 // angle t · theta^(−2i/D).
 
 // cosine, sine (T, D) of the angles for i < D/2, twice in each row. single
-// rounds the frequencies, angles and results to float.
-extern "C" __global__ void rotary_table(real *cosine, real *sine, int T, int D, int offset, int single, double theta) {
+// rounds the frequencies, angles and results to float. Positions are those of
+// places (T), or, without it, count from offset on.
+extern "C" __global__ void rotary_table(real *cosine, real *sine, const int *places, int T, int D, int offset, int single, double theta) {
     int half = D / 2, at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= T * half) return;
     int t = at / half, i = at % half;
+    int place = places ? places[t] : offset + t;
     double f = pow(theta, -(double)(2 * i) / D), s, c;
     if (single) f = (double)(1 / (float)pow(theta, (double)((float)(2 * i) / (float)D)));
-    double angle = single ? (double)((float)(offset + t) * (float)f) : (offset + t) * f;
+    double angle = single ? (double)((float)place * (float)f) : place * f;
     sincos(angle, &s, &c);
     if (single) {
         s = (double)(float)s;

@@ -21,6 +21,7 @@ var CategoryColors = [instrument.NumCategories]color.RGBA{
 	instrument.Parameter:          {0x00, 0x72, 0xb2, 0xff}, // blue
 	instrument.OptimizerState:     {0x56, 0xb4, 0xe9, 0xff}, // sky blue
 	instrument.Workspace:          {0xa8, 0xa8, 0xa8, 0xff}, // grey
+	instrument.Cache:              {0x88, 0x22, 0x55, 0xff}, // wine, of Tol's
 	instrument.Gradient:           {0xd5, 0x5e, 0x00, 0xff}, // vermillion
 	instrument.Activation:         {0x00, 0x9e, 0x73, 0xff}, // bluish green
 	instrument.Input:              {0xf0, 0xe4, 0x42, 0xff}, // yellow

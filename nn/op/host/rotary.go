@@ -13,6 +13,11 @@ func RotaryTable[T device.Float](c *device.Call) error {
 	positions, size, offset := a.Positions, a.Size, a.Offset
 	cos, sin := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
 	half, single := size/2, a.Single
+	position := func(t int) int { return offset + t }
+	if a.At {
+		at := c.In[0].Int32s()
+		position = func(t int) int { return int(at[t]) }
+	}
 	device.Parallel(half, 1+(1<<10)/positions, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			f := math.Pow(a.Theta, -float64(2*i)/float64(size))
@@ -20,9 +25,9 @@ func RotaryTable[T device.Float](c *device.Call) error {
 				f = float64(1 / float32(math.Pow(a.Theta, float64(float32(2*i)/float32(size)))))
 			}
 			for t := range positions {
-				angle := float64(offset+t) * f
+				angle := float64(position(t)) * f
 				if single {
-					angle = float64(float32(offset+t) * float32(f))
+					angle = float64(float32(position(t)) * float32(f))
 				}
 				y, x := math.Sincos(angle)
 				if single {

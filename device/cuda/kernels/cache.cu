@@ -1,0 +1,93 @@
+// Keys and values of earlier tokens: B rows of C positions of W elements, of which
+// at[b] are those of tokens before the present one.
+
+template <class T>
+__device__ __forceinline__ void store_tokens(const T *x, T *cache, const int *at, i64 n, int tokens, int first, int columns,
+                                             int from, int W, int C) {
+    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int w = (int)(i % W), kept = tokens - first, t = first + (int)(i / W % kept);
+    i64 b = i / W / kept;
+    cache[(b * C + (at[b] + t) % C) * W + w] = x[(b * tokens + t) * columns + from + w];
+}
+
+// x (B, tokens, columns): the columns from from on of the tokens from first on go
+// to cache (B, C, W). n is B·(tokens − first)·W.
+extern "C" __global__ void cache_write(const elem *x, elem *cache, const int *at, i64 n, int tokens, int first, int columns,
+                                       int from, int W, int C) {
+    store_tokens(x, cache, at, n, tokens, first, columns, from, W, C);
+}
+// The same where all sizes are given in packs of 16 bytes.
+extern "C" __global__ void cache_write_packs(const elem *x, elem *cache, const int *at, i64 n, int tokens, int first,
+                                             int columns, int from, int W, int C) {
+    store_tokens((const Vec<u32, 4> *)x, (Vec<u32, 4> *)cache, at, n, tokens, first, columns, from, W, C);
+}
+
+#ifdef HEAD
+// One query a row: a block is a head of a row, and its WARPS warps take KEYS keys
+// in turn, with a running maximum and sum. A lane has every 32nd element of the
+// head. q (B, columns), k and v (B, C, Hkv·HEAD), out (B, H·HEAD).
+#define WARPS 8
+#define KEYS 4
+extern "C" __global__ void attention_decode(const elem *q, const elem *k, const elem *v, const int *at, elem *out, int H,
+                                            int Hkv, int C, int columns, int window, real scale) {
+    const int PER = (HEAD + 31) / 32;
+    __shared__ real maxima[WARPS], sums[WARPS], parts[WARPS][HEAD];
+    int row = blockIdx.x / H, h = blockIdx.x % H, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int past = at[row], hi = past + 1 < C ? past + 1 : C, lo = 0;
+    if (window > 0 && past < C && hi > window) lo = hi - window;
+    i64 first = ((i64)row * C * Hkv + h / (H / Hkv)) * HEAD, stride = (i64)Hkv * HEAD;
+    q += (i64)row * columns + h * HEAD;
+    k += first;
+    v += first;
+    real x[PER], sum = 0, acc[PER] = {}, most = -INFINITE;
+#pragma unroll
+    for (int e = 0; e < PER; e++) x[e] = lane + 32 * e < HEAD ? to_real(q[lane + 32 * e]) : (real)0;
+    for (int j = lo + warp * KEYS; j < hi; j += WARPS * KEYS) {
+        real s[KEYS] = {};
+#pragma unroll
+        for (int u = 0; u < KEYS; u++) {
+            if (j + u >= hi) continue;
+#pragma unroll
+            for (int e = 0; e < PER; e++)
+                if (lane + 32 * e < HEAD) s[u] += x[e] * to_real(k[(j + u) * stride + lane + 32 * e]);
+        }
+        real best = most;
+#pragma unroll
+        for (int u = 0; u < KEYS; u++) {
+            s[u] = j + u < hi ? warp_sum(s[u]) * scale : -INFINITE;
+            best = largest(best, s[u]);
+        }
+        real shrink = exp(most - best);
+        most = best;
+        sum *= shrink;
+#pragma unroll
+        for (int e = 0; e < PER; e++) acc[e] *= shrink;
+#pragma unroll
+        for (int u = 0; u < KEYS; u++) {
+            if (j + u >= hi) continue;
+            real p = exp(s[u] - best);
+            sum += p;
+#pragma unroll
+            for (int e = 0; e < PER; e++)
+                if (lane + 32 * e < HEAD) acc[e] += p * to_real(v[(j + u) * stride + lane + 32 * e]);
+        }
+    }
+    if (lane == 0) {
+        maxima[warp] = most;
+        sums[warp] = sum;
+    }
+#pragma unroll
+    for (int e = 0; e < PER; e++)
+        if (lane + 32 * e < HEAD) parts[warp][lane + 32 * e] = acc[e];
+    __syncthreads();
+    real best = -INFINITE, total = 0;
+    for (int w = 0; w < WARPS; w++) best = largest(best, maxima[w]);
+    for (int w = 0; w < WARPS; w++) total += sums[w] * exp(maxima[w] - best); // of a warp without keys, 0
+    for (int d = threadIdx.x; d < HEAD; d += blockDim.x) {
+        real y = 0;
+        for (int w = 0; w < WARPS; w++) y += parts[w][d] * exp(maxima[w] - best);
+        set(out[((i64)row * H + h) * HEAD + d], y / total);
+    }
+}
+#endif

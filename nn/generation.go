@@ -1,0 +1,175 @@
+package nn
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// generation is how a language model is built that keeps the keys and values of
+// the tokens that it has seen, in caches of a capacity of tokens, in the fused
+// composition. The caches are inputs of the graph, two a layer, which are
+// written; their capacity is open.
+//
+// A prompt's rows are (rows, tokens). One token a row is (1, rows): rows have
+// positions of their own, and everything but attention treats them alike.
+type generation struct {
+	rows, capacity int
+	lengths        []int          // of the prompt's rows; nil for one token a row
+	at             *gorgonia.Node // how many tokens of each row came before
+	layers         int
+}
+
+// Prefill has the model, called next on ids (rows, tokens), keep keys and
+// values. Row i has lengths[i] tokens; what follows them is padding. The logits
+// are those of each row's last token, (1, rows, V).
+//
+// Before the caches the graph has an input "at", int32 (rows): zeros.
+func (b *Builder) Prefill(lengths []int, capacity int) {
+	b.generate(generation{rows: len(lengths), capacity: capacity, lengths: lengths})
+}
+
+// Decode has the model, called next on one token a row as ids (1, rows), attend
+// to the keys and values kept, and keep the tokens' own. The logits are (1,
+// rows, V).
+//
+// Before the caches the graph has an input "at", int32 (rows): how many tokens
+// each row has kept.
+func (b *Builder) Decode(rows, capacity int) {
+	b.generate(generation{rows: rows, capacity: capacity})
+}
+
+func (b *Builder) generate(g generation) {
+	g.at = b.Input("at", device.Spec{DType: device.Int32, Shape: []int{g.rows}})
+	b.generation = &g
+}
+
+// decoding reports whether one token a row is computed.
+func (b *Builder) decoding() bool { return b.generation != nil && b.generation.lengths == nil }
+
+// CheckContext finds ids that are not (batch, tokens) or have more tokens than a
+// model's context.
+func (b *Builder) CheckContext(ids *gorgonia.Node, context int) error {
+	s := ids.Shape()
+	if len(s) == 2 && (s[1] <= context || b.decoding()) {
+		return nil
+	}
+	return fmt.Errorf("ids %v: expected (batch, tokens) with at most %d tokens, the model's context", s, context)
+}
+
+// positionIDs are the positions of tokens, (1, tokens) or (1, rows).
+func (b *Builder) positionIDs(ids *gorgonia.Node) (*gorgonia.Node, error) {
+	if b.decoding() {
+		return op.Reshape(b.generation.at, 1, b.generation.rows)
+	}
+	return op.Positions(ids)
+}
+
+// RotaryTable is the fused composition's table for the tokens ids where they
+// stand. The library computes it in float32; float64 is for checks.
+func (b *Builder) RotaryTable(ids *gorgonia.Node, size int, theta float64) (cos, sin *gorgonia.Node, err error) {
+	dt := b.options.DType
+	single := dt != device.Float64
+	switch {
+	case b.decoding():
+		return op.RotaryTableAt(b.generation.at, dt, size, theta, single)
+	case single:
+		return op.RotaryTableSingle(ids, dt, ids.Shape()[1], size, 0, theta)
+	}
+	return op.RotaryTable(ids, dt, ids.Shape()[1], size, 0, theta)
+}
+
+// Attention is op.Attention; while generating, on the keys and values kept.
+func (b *Builder) Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o op.AttentionOptions) (*gorgonia.Node, error) {
+	if b.generation == nil {
+		return op.Attention(q, k, v, heads, kvHeads, o)
+	}
+	keys, values, err := b.newCache(k, k.Shape()[2])
+	if err != nil {
+		return nil, err
+	}
+	at := b.generation.at
+	if k, err = op.CacheWrite(k, keys, at, 0); err != nil {
+		return nil, err
+	}
+	if v, err = op.CacheWrite(v, values, at, 0); err != nil {
+		return nil, err
+	}
+	if b.decoding() {
+		return op.AttentionDecode(q, keys, values, at, heads, kvHeads, o, k, v)
+	}
+	return op.Attention(q, k, v, heads, kvHeads, o)
+}
+
+// attentionPacked is op.AttentionPacked; while generating, on the keys and values kept.
+func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+	if b.generation == nil {
+		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
+	}
+	width := qkv.Shape()[2] / 3
+	keys, values, err := b.newCache(qkv, width)
+	if err != nil {
+		return nil, err
+	}
+	at := b.generation.at
+	for i, cache := range []*gorgonia.Node{keys, values} {
+		if qkv, err = op.CacheWrite(qkv, cache, at, (i+1)*width); err != nil {
+			return nil, err
+		}
+	}
+	if b.decoding() {
+		return op.AttentionDecode(qkv, keys, values, at, heads, heads, op.AttentionOptions{})
+	}
+	return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
+}
+
+// newCache makes the inputs for another layer's keys and values, like x.
+func (b *Builder) newCache(x *gorgonia.Node, width int) (keys, values *gorgonia.Node, err error) {
+	s, err := op.SpecOf(x)
+	if err != nil {
+		return nil, nil, err
+	}
+	g := b.generation
+	s.Shape = []int{g.rows, g.capacity, width}
+	layer := fmt.Sprintf("cache.%d", g.layers)
+	g.layers++
+	keys, values = b.Input(layer+".keys", s), b.Input(layer+".values", s)
+	b.open[keys], b.open[values] = 1, 1
+	return keys, values, nil
+}
+
+// lastTokens are the rows of x (rows, tokens, C) for each row's last token, (1,
+// rows, C), while a prompt is computed; otherwise x.
+func (b *Builder) lastTokens(x *gorgonia.Node) (*gorgonia.Node, error) {
+	if b.generation == nil || b.decoding() {
+		return x, nil
+	}
+	s := x.Shape()
+	all, err := op.Reshape(x, s[0]*s[1], s[2])
+	if err != nil {
+		return nil, err
+	}
+	last := make([]*gorgonia.Node, s[0])
+	for i, n := range b.generation.lengths {
+		if last[i], err = op.Slice(all, i*s[1]+n-1, i*s[1]+n); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := op.Concat(last...)
+	if err != nil {
+		return nil, err
+	}
+	return op.Reshape(rows, 1, s[0], s[2])
+}
+
+// OpenDimension is the dimension of an input whose size each run decides; -1
+// for inputs of one shape.
+func (b *Builder) OpenDimension(input *gorgonia.Node) int {
+	if d, ok := b.open[input]; ok {
+		return d
+	}
+	return -1
+}

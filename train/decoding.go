@@ -1,0 +1,312 @@
+package train
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/train/plan"
+	"github.com/tidemark-lab/tidemark/train/session"
+)
+
+// Decoding computes a language model on a session one token after the other,
+// for one or several rows. It keeps the keys and values of the tokens that it
+// has seen, in memory of category Cache: two tensors a layer.
+type Decoding struct {
+	s     *session.Session
+	model nn.Module
+	build nn.Options
+	o     DecodingOptions
+
+	prefills map[[2]int]*plan.Plan // by rows and tokens, of prompts of one length
+	decode   *plan.Plan
+	caches   []*session.Value
+	ids, at  *session.Value // of a step
+	zeros    *session.Value
+	kept     []int32 // tokens of each row
+	bytes    []byte
+}
+
+// DecodingOptions say how much is kept.
+type DecodingOptions struct {
+	// Cache is CacheDynamic, CacheStatic or CacheSliding.
+	Cache CacheKind
+	// Tokens is how many tokens of a row a static cache has room for, or how
+	// many of the latest a sliding one keeps.
+	Tokens int
+}
+
+// NewDecoding prepares the decoding of a model that the session has
+// materialized, built with the options.
+func NewDecoding(s *session.Session, model nn.Module, build nn.Options, o DecodingOptions) (*Decoding, error) {
+	switch o.Cache {
+	case CacheDynamic:
+	case CacheStatic, CacheSliding:
+		if o.Tokens < 1 {
+			return nil, fmt.Errorf("a %s cache of %d tokens: it needs room for at least one", o.Cache, o.Tokens)
+		}
+	default:
+		return nil, fmt.Errorf("cache %q keeps nothing: expected %s, %s or %s", o.Cache, CacheDynamic, CacheStatic, CacheSliding)
+	}
+	return &Decoding{s: s, model: model, build: build, o: o, prefills: map[[2]int]*plan.Plan{}}, nil
+}
+
+// Close gives the caches' memory back. The decoding can begin again.
+func (d *Decoding) Close() {
+	for _, v := range append(d.caches, d.ids, d.at, d.zeros) {
+		v.Release()
+	}
+	d.caches, d.ids, d.at, d.zeros, d.decode, d.kept = nil, nil, nil, nil, nil, nil
+}
+
+// CacheBytes is the size of what is kept.
+func (d *Decoding) CacheBytes() int64 {
+	var n int64
+	for _, v := range d.caches {
+		n += v.Bytes()
+	}
+	return n
+}
+
+// Prefill begins with prompts of at least one token each and gives the logits
+// of what follows each, rows one after the other; nil where nothing is
+// computed.
+//
+// A sliding cache takes so much of each prompt at once as it has room for, and
+// the rest token by token.
+func (d *Decoding) Prefill(prompts [][]int32) ([]float64, error) {
+	d.Close()
+	lengths, most := make([]int, len(prompts)), 0
+	for i, p := range prompts {
+		if len(p) == 0 {
+			return nil, fmt.Errorf("prompt %d is empty: give at least one token to begin with", i)
+		}
+		n := len(p)
+		if d.o.Cache == CacheSliding {
+			n = min(n, d.o.Tokens)
+		}
+		if d.o.Cache == CacheStatic && n > d.o.Tokens {
+			return nil, fmt.Errorf("prompt %d has %d tokens, the static cache has room for %d", i, n, d.o.Tokens)
+		}
+		lengths[i], most = n, max(most, n)
+	}
+	logits, err := d.first(prompts, lengths, most)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		tokens, waiting := make([]int32, len(prompts)), make([]bool, len(prompts))
+		left := false
+		for i, p := range prompts {
+			if n := int(d.kept[i]); n < len(p) {
+				tokens[i], left = p[n], true
+			} else {
+				waiting[i] = true
+			}
+		}
+		if !left {
+			return logits, nil
+		}
+		next, err := d.step(tokens, waiting)
+		if err != nil {
+			return nil, err
+		}
+		for i, w := range waiting {
+			if n := len(next) / len(prompts); !w {
+				copy(logits[i*n:(i+1)*n], next[i*n:])
+			}
+		}
+	}
+}
+
+// first computes the first lengths[i] tokens of each prompt.
+func (d *Decoding) first(prompts [][]int32, lengths []int, tokens int) ([]float64, error) {
+	p, err := d.prefillPlan(lengths, tokens)
+	if err != nil {
+		return nil, err
+	}
+	rows := len(prompts)
+	capacity := tokens
+	if d.o.Cache != CacheDynamic {
+		capacity = d.o.Tokens
+	}
+	if err := d.allocate(p, rows, capacity); err != nil {
+		return nil, err
+	}
+	padded := make([]int32, 0, rows*tokens)
+	for i, prompt := range prompts {
+		padded = append(padded, prompt[:lengths[i]]...)
+		padded = append(padded, make([]int32, tokens-lengths[i])...)
+	}
+	batch, err := d.s.Input("batch", device.Spec{DType: device.Int32, Shape: []int{rows, tokens}}, d.encode(padded))
+	if err != nil {
+		return nil, err
+	}
+	defer batch.Release()
+	logits, err := d.forward(p, batch, d.zeros)
+	if err != nil {
+		return nil, err
+	}
+	d.kept = make([]int32, rows)
+	for i, n := range lengths {
+		d.kept[i] = int32(n)
+	}
+	return logits, nil
+}
+
+// Step takes one more token of each row and gives the logits of what follows,
+// as Prefill does.
+func (d *Decoding) Step(tokens []int32) ([]float64, error) {
+	if len(tokens) != len(d.kept) {
+		return nil, fmt.Errorf("%d tokens for %d rows", len(tokens), len(d.kept))
+	}
+	return d.step(tokens, make([]bool, len(tokens)))
+}
+
+// step is Step where rows that wait keep nothing of their token.
+func (d *Decoding) step(tokens []int32, waiting []bool) ([]float64, error) {
+	if err := d.makeRoom(); err != nil {
+		return nil, err
+	}
+	if d.decode == nil {
+		var err error
+		if d.decode, err = d.decodePlan(len(tokens)); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.ids.Upload(d.encode(tokens)); err != nil {
+		return nil, err
+	}
+	if err := d.at.Upload(d.encode(d.kept)); err != nil {
+		return nil, err
+	}
+	logits, err := d.forward(d.decode, d.ids, d.at)
+	if err != nil {
+		return nil, err
+	}
+	for i := range d.kept {
+		if !waiting[i] {
+			d.kept[i]++
+		}
+	}
+	return logits, nil
+}
+
+// makeRoom sees to it that one more token of each row fits.
+func (d *Decoding) makeRoom() error {
+	need := int(slices.Max(d.kept)) + 1
+	capacity := d.caches[0].Shape[1]
+	switch {
+	case need <= capacity || d.o.Cache == CacheSliding:
+		return nil
+	case d.o.Cache == CacheStatic:
+		return fmt.Errorf("the static cache has room for %d tokens, and they are there", capacity)
+	}
+	for i, old := range d.caches {
+		grown, err := d.allocateCache(i, device.Spec{DType: old.DType, Shape: []int{old.Shape[0], need, old.Shape[2]}})
+		if err != nil {
+			return err
+		}
+		// Old and new exist together, as in PyTorch, which concatenates.
+		c := op.CacheCopyDescription(old.Spec, grown.Spec)
+		if err := d.s.Device().Run(&device.Call{Kernel: c.Kernel, Attributes: c.Attributes, Host: c.Host,
+			In: []device.Tensor{old.Tensor, grown.Tensor, d.zeros.Tensor}, Out: []device.Tensor{old.Tensor}}); err != nil {
+			grown.Release()
+			return err
+		}
+		old.Release()
+		d.caches[i] = grown
+	}
+	return nil
+}
+
+// forward runs a plan and reads its logits.
+func (d *Decoding) forward(p *plan.Plan, ids, at *session.Value) ([]float64, error) {
+	r, err := d.s.Forward(p, slices.Concat([]*session.Value{at, ids}, d.caches)...)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Release()
+	if d.s.Device().Info().Kind == "meta" {
+		return nil, nil
+	}
+	return d.s.Floats(r.Output(0))
+}
+
+// allocate makes the caches that a plan takes, with a capacity of tokens, and
+// the inputs of its steps.
+func (d *Decoding) allocate(p *plan.Plan, rows, capacity int) (err error) {
+	for _, v := range p.InputValues[2:] { // at and ids come first
+		spec := p.Values[v].Spec
+		spec.Shape = []int{spec.Shape[0], capacity, spec.Shape[2]}
+		c, err := d.allocateCache(len(d.caches), spec)
+		if err != nil {
+			return err
+		}
+		d.caches = append(d.caches, c)
+	}
+	if d.ids, err = d.s.Input("batch", device.Spec{DType: device.Int32, Shape: []int{1, rows}}, nil); err != nil {
+		return err
+	}
+	at := device.Spec{DType: device.Int32, Shape: []int{rows}}
+	if d.at, err = d.s.Input("at", at, nil); err != nil {
+		return err
+	}
+	d.zeros, err = d.s.Input("at", at, make([]byte, at.Bytes()))
+	return err
+}
+
+func (d *Decoding) allocateCache(i int, spec device.Spec) (*session.Value, error) {
+	label := instrument.Label{Category: instrument.Cache, Module: fmt.Sprintf("cache.%d", i/2), Op: "keys"}
+	if i%2 == 1 {
+		label.Op = "values"
+	}
+	return d.s.Allocate(spec, label)
+}
+
+// prefillPlan plans the forward pass on prompts.
+func (d *Decoding) prefillPlan(lengths []int, tokens int) (*plan.Plan, error) {
+	key := [2]int{len(lengths), tokens}
+	equal := slices.Min(lengths) == tokens
+	if p := d.prefills[key]; p != nil && equal {
+		return p, nil
+	}
+	b := nn.NewBuilder(d.model, d.build)
+	b.Prefill(lengths, tokens)
+	p, err := d.compile(b, len(lengths), tokens)
+	if err == nil && equal {
+		d.prefills[key] = p
+	}
+	return p, err
+}
+
+// decodePlan plans the forward pass on one token a row. It serves every
+// capacity.
+func (d *Decoding) decodePlan(rows int) (*plan.Plan, error) {
+	b := nn.NewBuilder(d.model, d.build)
+	b.Decode(rows, d.caches[0].Shape[1])
+	return d.compile(b, 1, rows)
+}
+
+func (d *Decoding) compile(b *nn.Builder, rows, tokens int) (*plan.Plan, error) {
+	out, err := b.Run(b.Input("batch", device.Spec{DType: device.Int32, Shape: []int{rows, tokens}}))
+	if err != nil {
+		return nil, err
+	}
+	return plan.Compile(b, []*gorgonia.Node{out.One()}, plan.Options{})
+}
+
+// encode gives int32s as a tensor holds them.
+func (d *Decoding) encode(v []int32) []byte {
+	d.bytes = d.bytes[:0]
+	for _, x := range v {
+		d.bytes = binary.LittleEndian.AppendUint32(d.bytes, uint32(x))
+	}
+	return d.bytes
+}
