@@ -54,6 +54,10 @@ func sources(t *testing.T) []source {
 						}
 					}
 				}
+			case "cache":
+				for _, n := range headSizes {
+					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d", types, n)})
+				}
 			case "cast":
 				for _, to := range []string{"float", "double", "bf16"} {
 					out = append(out, source{name, types + " -DFROM=" + strings.Fields(types)[1][len("-DELEM="):] + " -DTO=" + to})

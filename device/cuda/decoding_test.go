@@ -1,0 +1,102 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/nn/models"
+	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/session"
+)
+
+// TestDecoding compares logits with the cpu's, token after token, for rows of
+// different lengths, as a sliding cache fills and goes round.
+func TestDecoding(t *testing.T) {
+	const llama = `"vocab_size":23,"intermediate_size":40,"num_hidden_layers":2,"max_position_embeddings":80,`
+	for name, config := range map[string]string{
+		"gpt":         `{"model_type":"gpt","vocab_size":23,"n_ctx":80,"n_layer":2,"n_embd":24,"n_head":3}`,
+		"heads of 5":  `{"model_type":"gpt","vocab_size":23,"n_ctx":80,"n_layer":1,"n_embd":15,"n_head":3}`,
+		"llama":       `{"model_type":"llama",` + llama + `"hidden_size":24,"num_attention_heads":4,"num_key_value_heads":2}`,
+		"qwen2, 64":   `{"model_type":"qwen2",` + llama + `"hidden_size":128,"num_attention_heads":2,"num_key_value_heads":1}`,
+		"heads of 72": `{"model_type":"llama",` + llama + `"hidden_size":144,"num_attention_heads":2,"num_key_value_heads":2}`,
+	} {
+		for _, dt := range []device.DType{device.Float32, device.Float64, device.BFloat16} {
+			for _, o := range []train.DecodingOptions{{Cache: train.CacheDynamic}, {Cache: train.CacheStatic, Tokens: 60}, {Cache: train.CacheSliding, Tokens: 11}} {
+				t.Run(fmt.Sprintf("%s/%v/%s", name, dt, o.Cache), func(t *testing.T) {
+					cpu := device.NewCPU(alloc.Config{})
+					defer cpu.Close()
+					want := decoded(t, cpu, config, dt, o)
+					got := decoded(t, openCard(t, alloc.Config{}), config, dt, o)
+					tolerance := map[device.DType]float64{device.Float32: 2e-5, device.Float64: 1e-9, device.BFloat16: 0.06}[dt]
+					var scale float64
+					for _, v := range want {
+						scale = max(scale, math.Abs(v))
+					}
+					for i, v := range got {
+						if !(math.Abs(v-want[i]) <= tolerance*scale) {
+							t.Fatalf("value %d is %v, on the cpu %v (largest %v)", i, v, want[i], scale)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// decoded is the logits of each step; bfloat16 is mixed precision.
+func decoded(t *testing.T, dev device.Device, config string, dt device.DType, o train.DecodingOptions) []float64 {
+	t.Helper()
+	c, err := models.ParseConfig([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := models.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := nn.Options{DType: dt}
+	if dt == device.BFloat16 {
+		build = nn.Options{Mixed: true}
+	}
+	s := session.New(dev, nil, session.Options{})
+	defer s.Close()
+	if err := s.Materialize(model, build.DType); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range s.Parameters() {
+		w := make([]float64, p.Value.Elements())
+		for j := range w {
+			w[j] = 0.3 * float64((j*7919+i*104729)%1000-500) / 500
+		}
+		if len(p.Value.Shape) < 2 {
+			continue
+		}
+		if err := dev.Upload(p.Value, floatBytes(build.DType, w)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := train.NewDecoding(s, model, build, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	logits, err := d.Prefill([][]int32{{1, 2, 3, 4, 5}, {7}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 11, 12, 13}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Clone(logits)
+	for step := range 30 {
+		if logits, err = d.Step([]int32{int32(step % 23), int32(step * 5 % 23), int32(step * 3 % 23)}); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, logits...)
+	}
+	return all
+}
