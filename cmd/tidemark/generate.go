@@ -14,7 +14,7 @@ import (
 	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
-	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -203,7 +203,7 @@ func (g *generated) end(rec *instrument.Recorder) error {
 		return g.json(peak)
 	case !g.computes:
 		_, err := fmt.Fprintf(g.c.App.Writer, "Memory peaks at %s in %s, calculated: %v. The %s cache takes %s. Nothing is computed on meta, so there is no text.\n",
-			report.Bytes(peak.AllocatedBytes, false), peak.Phase, peak.ByCategory, g.kind, report.Bytes(g.cacheBytes, false))
+			show.Bytes(peak.AllocatedBytes, false), peak.Phase, peak.ByCategory, g.kind, show.Bytes(g.cacheBytes, false))
 		return err
 	case g.streams():
 		fmt.Fprintln(g.c.App.Writer)
