@@ -233,7 +233,7 @@ func (d *Decoding) forward(p *plan.Plan, ids, at *session.Value) ([]float64, err
 		return nil, err
 	}
 	defer r.Release()
-	if d.s.Device().Info().Kind == "meta" {
+	if !d.s.Device().Info().Kind.Computes {
 		return nil, nil
 	}
 	return d.s.Floats(r.Output(0))

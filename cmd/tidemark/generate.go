@@ -98,7 +98,7 @@ func generate(c *cli.Context) error {
 			return fmt.Errorf("--%w", err)
 		}
 	}
-	rec := instrument.New(instrument.Options{MaxEvents: 1, NoTiming: c.String("device") == "meta"})
+	rec := instrument.New(instrument.Options{MaxEvents: 1, NoTiming: c.String("device") == device.KindMeta.Name})
 	t, done, err := loadTrained(c, rec)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func generate(c *cli.Context) error {
 		fmt.Fprintf(c.App.ErrWriter, "the model sees the latest %d tokens, as in its training; its context is %d (--seq)\n", window, context)
 	}
 	out := &generated{c: c, w: dataTo(c.App.Writer), prompts: given, window: window, kind: kind,
-		computes: t.Session().Device().Info().Kind != "meta", texts: make([]strings.Builder, len(given))}
+		computes: t.Session().Device().Info().Kind.Computes, texts: make([]strings.Builder, len(given))}
 	err = g.Generate(c.Context, prompts, c.Int("tokens"), func(tokens []int32) error {
 		out.cacheBytes = max(out.cacheBytes, rec.Usage().ByCategory[instrument.Cache])
 		return out.add(v, tokens)

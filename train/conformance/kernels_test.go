@@ -54,7 +54,7 @@ func TestPortableOperationsHaveKernelsOnCards(t *testing.T) {
 	}
 	for _, name := range kernel.OnCards() {
 		optimizer := strings.HasPrefix(name, "foreach.") || strings.HasPrefix(name, "adam.") || strings.HasPrefix(name, "sgd.") ||
-			strings.HasPrefix(name, "adafactor.") || strings.HasPrefix(name, "grad_")
+			strings.HasPrefix(name, "adafactor.") || strings.HasPrefix(name, "lion.") || strings.HasPrefix(name, "grad_")
 		initial := strings.HasPrefix(name, "fill")
 		if !optimizer && !initial && !dev.heard[name] {
 			t.Errorf("cards have %s, and no operation asks for it", name)
