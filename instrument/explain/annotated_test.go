@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -28,7 +30,7 @@ type annotatedAlloc struct {
 	bytes            int64
 	op, node, python string
 	addr             uint64
-	category         Category
+	category         instrument.Category
 	decidable        bool
 }
 
@@ -210,36 +212,36 @@ func (a *annotated) truth(phases []string) {
 		x.decidable = true
 		switch {
 		case (x.bytes == 33554432 || x.bytes == 1048576) && x.freed < 0 && strings.HasSuffix(x.op, "mm"):
-			x.category = Workspace
+			x.category = instrument.Workspace
 			x.decidable = x.bytes != 1048576 // cuBLAS's own was taken before, which is not in the file
 		case p == "build" || p == "wrap" || p == "begin":
-			x.category = Parameter
+			x.category = instrument.Parameter
 			if x.freed >= 0 && x.freed < firstForward {
-				x.category = Temporary
+				x.category = instrument.Temporary
 			}
 			x.decidable = p == "build"
 			if strings.Contains(x.python, "_ddp_init_helper") && x.freed < 0 { // the buckets that gradients are reduced in
-				x.category, x.decidable = Gradient, true
+				x.category, x.decidable = instrument.Gradient, true
 			}
 		case p == "batch" || p == "between":
-			x.category = Input
+			x.category = instrument.Input
 			x.decidable = p == "batch"
 		case p == "optim" && inPhase:
-			x.category = OptimizerTemporary
+			x.category = instrument.OptimizerTemporary
 		case p == "optim":
-			x.category = OptimizerState
+			x.category = instrument.OptimizerState
 		case p == "forward" && inPhase:
-			x.category = Temporary
+			x.category = instrument.Temporary
 		case p == "forward":
-			x.category = Activation
+			x.category = instrument.Activation
 		case x.recomputed() && inPhase:
-			x.category = Temporary
+			x.category = instrument.Temporary
 		case x.recomputed():
-			x.category = Activation
+			x.category = instrument.Activation
 		case p == "backward" && inBackward(x):
-			x.category = Temporary
+			x.category = instrument.Temporary
 		case p == "backward":
-			x.category = Gradient
+			x.category = instrument.Gradient
 		}
 	}
 }
@@ -333,9 +335,9 @@ func TestAnnotatedCategories(t *testing.T) {
 					continue
 				}
 				all += w.bytes
-				if got := a.h.blocks[i].category; got != w.category {
+				if got := a.h.Blocks[i].Category; got != w.category {
 					wrong += w.bytes
-					pairs[w.phase+" "+w.op+" "+w.node+" "+categoryName(w.category)+" taken for "+categoryName(got)] += w.bytes
+					pairs[w.phase+" "+w.op+" "+w.node+" "+infer.CategoryName(w.category)+" taken for "+infer.CategoryName(got)] += w.bytes
 				}
 			}
 			if wrong*1000 > all {

@@ -20,7 +20,7 @@ type Annotated struct {
 // end is left out.
 func (a *Analysis) annotations() []Annotated {
 	list := []Annotated{}
-	trace := a.h.trace
+	trace := a.h.Trace
 	at := func(micros int64) int {
 		return sort.Search(len(trace), func(i int) bool { return trace[i].TimeMicros >= micros })
 	}
@@ -28,7 +28,7 @@ func (a *Analysis) annotations() []Annotated {
 	for _, m := range a.snapshot.Annotations {
 		starts := open[m.Name]
 		switch {
-		case m.Device != a.h.device:
+		case m.Device != a.h.Device:
 		case m.Stage == "START":
 			open[m.Name] = append(starts, m.TimeMicros)
 		case len(starts) > 0:
@@ -38,7 +38,7 @@ func (a *Analysis) annotations() []Annotated {
 			n := Annotated{Name: m.Name, Event: EventRange{first, end}, Seconds: float64(m.TimeMicros-began) / 1e6, Start: a.usage(first - 1), End: a.usage(end - 1)}
 			n.Peak = n.Start
 			for i := first; i < end; i++ {
-				n.Peak = Usage{max(n.Peak.AllocatedBytes, a.h.allocated[i]), max(n.Peak.ReservedBytes, a.h.reserved[i])}
+				n.Peak = Usage{max(n.Peak.AllocatedBytes, a.h.Allocated[i]), max(n.Peak.ReservedBytes, a.h.Reserved[i])}
 			}
 			list = append(list, n)
 		}

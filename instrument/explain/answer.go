@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 )
 
 func cat(parts ...string) string { return strings.Join(parts, "") }
@@ -14,7 +16,7 @@ func cat(parts ...string) string { return strings.Join(parts, "") }
 func (a *Analysis) answer(r *Report) []string {
 	p := &r.Peak
 	where := ""
-	if p.Phase != phaseNames[hintNone] && p.Phase != phaseNames[hintOther] {
+	if p.Phase != infer.None.String() && p.Phase != infer.Other.String() {
 		where = ", in the " + p.Phase
 		if p.Phase == "forward" || p.Phase == "backward" {
 			where += " pass"

@@ -51,7 +51,7 @@ func (a *Analysis) At(seconds *float64) (Moment, error) {
 		return a.Moment(a.peak), nil
 	}
 	entry := a.entryAt(*seconds)
-	last := len(a.h.trace) - 1
+	last := len(a.h.Trace) - 1
 	if *seconds > a.seconds(last) {
 		return Moment{}, fmt.Errorf("%v s is after the end of the history: it lasts %.6f s", *seconds, a.seconds(last))
 	}

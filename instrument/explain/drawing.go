@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/report/page"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
@@ -17,36 +18,36 @@ import (
 // interpreter's and those that only call modules, and the operation. Of a file
 // without a history it is one event, at which the file was taken.
 func (a *Analysis) History() *report.History {
-	h := &report.History{End: max(1, int64(len(a.h.trace))), CategoryBasis: report.Inferred}
+	h := &report.History{End: max(1, int64(len(a.h.Trace))), CategoryBasis: report.Inferred}
 	var last time.Duration
 	h.Times = make([]time.Duration, h.End)
-	for i := range a.h.trace {
-		last = max(last, time.Duration(a.h.trace[i].TimeMicros-a.h.trace[0].TimeMicros)*time.Microsecond)
+	for i := range a.h.Trace {
+		last = max(last, time.Duration(a.h.Trace[i].TimeMicros-a.h.Trace[0].TimeMicros)*time.Microsecond)
 		h.Times[i] = last
 	}
 	a.drawBlocks(h)
 	a.drawSegments(h)
 	for _, s := range a.spans {
 		step := instrument.NoStep
-		if s.step >= 0 {
-			step = s.step
+		if s.Step >= 0 {
+			step = s.Step
 		}
-		h.Phases = append(h.Phases, instrument.PhaseRecord{Name: phaseNames[s.hint], Step: step, FirstEvent: int64(s.first), EndEvent: int64(s.end),
-			Began: h.Times[s.first], Ended: h.Times[s.end-1], Finished: true, Seconds: seconds(h.Times[s.end-1] - h.Times[s.first])})
+		h.Phases = append(h.Phases, instrument.PhaseRecord{Name: s.Hint.String(), Step: step, FirstEvent: int64(s.First), EndEvent: int64(s.End),
+			Began: h.Times[s.First], Ended: h.Times[s.End-1], Finished: true, Seconds: seconds(h.Times[s.End-1] - h.Times[s.First])})
 	}
 	for _, s := range a.stepReports() {
 		h.Steps = append(h.Steps, instrument.StepRecord{Step: s.Step, FirstEvent: int64(s.Event.First), EndEvent: int64(s.Event.End),
 			Began: h.Times[s.Event.First], Ended: h.Times[s.Event.End-1], Seconds: seconds(h.Times[s.Event.End-1] - h.Times[s.Event.First])})
 	}
 	h.Peak = h.FindPeak()
-	if len(a.h.trace) == 0 && h.Peak.AllocatedBytes > 0 {
+	if len(a.h.Trace) == 0 && h.Peak.AllocatedBytes > 0 {
 		h.Peak.Event = 0
 	}
-	for _, i := range a.h.oom {
+	for _, i := range a.h.OOMs {
 		u := a.usage(i - 1)
-		f := instrument.Failure{RequestedBytes: a.h.trace[i].Bytes, Step: instrument.NoStep, Event: int64(i),
+		f := instrument.Failure{RequestedBytes: a.h.Trace[i].Bytes, Step: instrument.NoStep, Event: int64(i),
 			Usage: instrument.Usage{AllocatedBytes: u.AllocatedBytes, ReservedBytes: u.ReservedBytes}}
-		if phase, step := a.phaseAt(i); step != nil || phase != phaseNames[hintNone] {
+		if phase, step := a.phaseAt(i); step != nil || phase != infer.None.String() {
 			f.Phase = phase
 			if step != nil {
 				f.Step = *step
@@ -66,38 +67,38 @@ func seconds(d time.Duration) *float64 {
 func (a *Analysis) drawBlocks(h *report.History) {
 	type key struct {
 		stack    snapshot.StackID
-		line, op nameID
-		category Category
+		line, op infer.NameID
+		category instrument.Category
 	}
 	labels := map[key]int32{}
 	drawer := stackDrawer{a: a, h: h, stacks: map[drawnStack]int32{}, frames: make([]string, a.snapshot.FrameCount())}
-	h.Blocks = make([]report.BlockSpan, 0, len(a.h.blocks))
-	for i := range a.h.blocks {
-		b := &a.h.blocks[i]
-		if b.free <= b.alloc {
+	h.Blocks = make([]report.BlockSpan, 0, len(a.h.Blocks))
+	for i := range a.h.Blocks {
+		b := &a.h.Blocks[i]
+		if b.Free <= b.Alloc {
 			continue
 		}
 		line, _ := a.lineOf(b)
-		k := key{b.stack, line, a.opOf(b), b.category}
+		k := key{b.Stack, line, a.opOf(b), b.Category}
 		label, ok := labels[k]
 		if !ok {
 			label = int32(len(h.Labels))
 			labels[k] = label
-			h.Labels = append(h.Labels, report.BlockLabel{Category: b.category, Module: drawer.module(b.stack), Op: a.name(k.op),
-				Line: shortFile(a.name(line)), Stack: drawer.stack(b.stack, k.op)})
+			h.Labels = append(h.Labels, report.BlockLabel{Category: b.Category, Module: drawer.module(b.Stack), Op: a.name(k.op),
+				Line: shortFile(a.name(line)), Stack: drawer.stack(b.Stack, k.op)})
 		}
-		end := int64(b.free)
-		if int(b.free) == len(a.h.trace) {
+		end := int64(b.Free)
+		if int(b.Free) == len(a.h.Trace) {
 			end = h.End
 		}
-		h.Blocks = append(h.Blocks, report.BlockSpan{Start: int64(b.alloc), End: end, Addr: b.addr, Bytes: max(b.bytes, 0), Label: label})
+		h.Blocks = append(h.Blocks, report.BlockSpan{Start: int64(b.Alloc), End: end, Addr: b.Addr, Bytes: max(b.Bytes, 0), Label: label})
 	}
 }
 
 // drawnStack is a stack of the file, and the operation at its inner end.
 type drawnStack struct {
 	stack snapshot.StackID
-	op    nameID
+	op    infer.NameID
 }
 
 // stackDrawer puts stacks into a history.
@@ -109,7 +110,7 @@ type stackDrawer struct {
 }
 
 // stack is the number of a stack in the history.
-func (d *stackDrawer) stack(id snapshot.StackID, op nameID) int32 {
+func (d *stackDrawer) stack(id snapshot.StackID, op infer.NameID) int32 {
 	k := drawnStack{id, op}
 	if n, ok := d.stacks[k]; ok {
 		return n
@@ -135,12 +136,12 @@ func (d *stackDrawer) frame(id snapshot.FrameID) string {
 	}
 	text := "-"
 	f := d.a.snapshot.Frame(id)
-	switch facts := frameOf(f); {
-	case facts.origin == modulePath && f.Filename == "module":
+	switch facts := infer.FrameOf(f); {
+	case facts.Origin == infer.ModulePath && f.Filename == "module":
 		text = f.Name
-	case facts.origin == native, facts.origin == interpreter, facts.origin == modulePath, facts.marks&markModule != 0:
+	case facts.Origin == infer.Native, facts.Origin == infer.Interpreter, facts.Origin == infer.ModulePath, facts.Marks&infer.MarkModule != 0:
 	default:
-		text = shortFile(lineText(f))
+		text = shortFile(infer.LineText(f))
 	}
 	if text == "" {
 		text = "-"
@@ -156,12 +157,12 @@ func (d *stackDrawer) module(id snapshot.StackID) string {
 	var path []string
 	for i := len(ids) - 1; i >= 0; i-- {
 		f := d.a.snapshot.Frame(ids[i])
-		facts := frameOf(f)
-		class, method, dotted := cutLast(f.Name, ".")
+		facts := infer.FrameOf(f)
+		class, method, dotted := infer.CutLast(f.Name, ".")
 		switch {
-		case facts.origin == modulePath && f.Filename == "module":
+		case facts.Origin == infer.ModulePath && f.Filename == "module":
 			path = append(path, f.Name)
-		case facts.origin != user && facts.origin != library && facts.origin != torchCode:
+		case facts.Origin != infer.User && facts.Origin != infer.Library && facts.Origin != infer.TorchCode:
 		case dotted && method == "forward":
 			path = append(path, strings.ReplaceAll(class, ".", "·"))
 		case !dotted && f.Name == "forward":
@@ -186,8 +187,8 @@ func shortFile(line string) string {
 // drawSegments follows what is reserved.
 func (a *Analysis) drawSegments(h *report.History) {
 	var r report.Reservations
-	for i := range a.h.trace {
-		e := &a.h.trace[i]
+	for i := range a.h.Trace {
+		e := &a.h.Trace[i]
 		s := report.SegmentSpan{Start: int64(i), End: int64(i), Addr: e.Addr, Bytes: e.Bytes, Stream: int(e.Stream),
 			Pool: poolName(report.PoolOf(e.Bytes), a.snapshot.Note(e.Note).Pool), Expandable: e.Action == snapshot.SegmentMap || e.Action == snapshot.SegmentUnmap}
 		switch e.Action {
@@ -198,7 +199,7 @@ func (a *Analysis) drawSegments(h *report.History) {
 		}
 	}
 	for i := range a.snapshot.Segments {
-		if g := &a.snapshot.Segments[i]; g.Device == a.h.device {
+		if g := &a.snapshot.Segments[i]; g.Device == a.h.Device {
 			r.Still(report.SegmentSpan{Addr: g.Addr, Bytes: g.Bytes, Stream: g.Stream, Pool: poolName(g.Pool, g.PoolID), Expandable: g.Expandable})
 		}
 	}
@@ -222,7 +223,7 @@ func (a *Analysis) Page(r *Report, name string) page.Page {
 			Evidence: strings.Join(f.Reasons, "; "), Remedy: f.Remedy, Event: r.eventOf(f.Kind), Run: name})
 	}
 	run := report.NewHistoryRun(name, report.Observed, h)
-	if a.h.estimated != "" {
+	if a.h.Estimated != "" {
 		run.Basis = report.Inferred
 	}
 	if o := r.OOM; o != nil && run.OOM != nil {

@@ -32,16 +32,16 @@ func TestHistory(t *testing.T) {
 			reserved[s.Start+1] += s.Bytes
 			reserved[s.End+1] -= s.Bytes
 		}
-		for i := range a.h.trace {
+		for i := range a.h.Trace {
 			allocated[i+1] += allocated[i]
 			reserved[i+1] += reserved[i]
 			// The replay reserves with the allocation that needs it, and the file
 			// before.
-			if a.h.trace[i].Action.OnSegment() {
+			if a.h.Trace[i].Action.OnSegment() {
 				continue
 			}
-			if allocated[i+1] != a.h.allocated[i] || reserved[i+1] != a.h.reserved[i] {
-				t.Fatalf("%s: after entry %d %d and %d bytes, the counters say %d and %d", name, i, allocated[i+1], reserved[i+1], a.h.allocated[i], a.h.reserved[i])
+			if allocated[i+1] != a.h.Allocated[i] || reserved[i+1] != a.h.Reserved[i] {
+				t.Fatalf("%s: after entry %d %d and %d bytes, the counters say %d and %d", name, i, allocated[i+1], reserved[i+1], a.h.Allocated[i], a.h.Reserved[i])
 			}
 		}
 		if p := h.Peak; p.Event != int64(a.peak) || p.AllocatedBytes != a.usage(a.peak).AllocatedBytes {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -47,36 +49,36 @@ var recordings = []struct {
 	peak, reserved  int64
 	phase           string
 	kind, line      string
-	byCategory      map[Category]int64
+	byCategory      map[instrument.Category]int64
 	mentions        string // in the first finding
 	mentionsAnyRank string // in some finding
 }{
-	{"train_smol", 1623948288, 1763704832, "backward", "activations", "train.py:22", map[Category]int64{
-		Parameter: smolBytes + 256, OptimizerState: 2*smolBytes + 74*4,
-		Activation: smolKept(8, 256, 8) + 8*256*8192*4,
-		Temporary:  2*8*256*8192*4 + 4, // logits' gradient, and log-softmax's
-		Workspace:  68157440}, "144.0 MiB of that are attention's scores", "Logits"},
-	{"leak_logits", 1263417344, 1363148800, "backward", "growth", "train.py:31", map[Category]int64{
-		Parameter: smolBytes + 256, OptimizerState: 2 * smolBytes,
-		Activation: smolKept(4, 256, 8) + 4*256*8192*4 + 6*4*256*8192*4, // five steps' logits, and this one's
-		Temporary:  2*4*256*8192*4 + 4, Workspace: 68157440}, "32.0 MiB a step", "Logits"},
+	{"train_smol", 1623948288, 1763704832, "backward", "activations", "train.py:22", map[instrument.Category]int64{
+		instrument.Parameter: smolBytes + 256, instrument.OptimizerState: 2*smolBytes + 74*4,
+		instrument.Activation: smolKept(8, 256, 8) + 8*256*8192*4,
+		instrument.Temporary:  2*8*256*8192*4 + 4, // logits' gradient, and log-softmax's
+		instrument.Workspace:  68157440}, "144.0 MiB of that are attention's scores", "Logits"},
+	{"leak_logits", 1263417344, 1363148800, "backward", "growth", "train.py:31", map[instrument.Category]int64{
+		instrument.Parameter: smolBytes + 256, instrument.OptimizerState: 2 * smolBytes,
+		instrument.Activation: smolKept(4, 256, 8) + 4*256*8192*4 + 6*4*256*8192*4, // five steps' logits, and this one's
+		instrument.Temporary:  2*4*256*8192*4 + 4, instrument.Workspace: 68157440}, "32.0 MiB a step", "Logits"},
 	// It runs out in the second layer's attention: one layer is kept, and the
 	// norm of the second.
-	{"oom_batch", 3098132480, 3168796672, "forward", "out_of_memory", "train.py:22", map[Category]int64{
-		Parameter:  smolBytes + 256,
-		Activation: smolKept(64, 512, 1) - 4 + 4096, // no loss yet; the positions
-		Workspace:  68157440}, "576.0 MiB", "between 2.951 GiB and 3.508 GiB"},
+	{"oom_batch", 3098132480, 3168796672, "forward", "out_of_memory", "train.py:22", map[instrument.Category]int64{
+		instrument.Parameter:  smolBytes + 256,
+		instrument.Activation: smolKept(64, 512, 1) - 4 + 4096, // no loss yet; the positions
+		instrument.Workspace:  68157440}, "576.0 MiB", "between 2.951 GiB and 3.508 GiB"},
 	// bfloat16; the cache of the prompt's 64 tokens: keys and values of 8
 	// layers, 8 rows, 3 heads of 64.
-	{"generate_dynamic", 144750080, 169869312, "forward", "kv_cache_copy", "train.py:43", map[Category]int64{
-		Parameter: smolBytes/2 + 128, Activation: 2 * 8 * 8 * 3 * 64 * 64 * 2, Workspace: 68157440}, "64 times", "StaticCache"},
+	{"generate_dynamic", 144750080, 169869312, "forward", "kv_cache_copy", "train.py:43", map[instrument.Category]int64{
+		instrument.Parameter: smolBytes/2 + 128, instrument.Activation: 2 * 8 * 8 * 3 * 64 * 64 * 2, instrument.Workspace: 68157440}, "64 times", "StaticCache"},
 	// BERT with 4 layers of 768: embeddings (30522+512+2)·768 and a norm of
 	// 2·768, a layer 4·(768·768+768) + 2·768·3072 + 3072 + 768 + 4·768, pooler
 	// 768·768+768, classifier 2·768+2. Two buffers of 512 int64 are with the
 	// parameters.
-	{"bert_amp", 1145438720, 1283457024, "optimizer", "optimizer_temporaries", "train.py:53", map[Category]int64{
-		Parameter: bertBytes + 2*4096, Gradient: bertBytes, OptimizerState: 2 * bertBytes, OptimizerTemporary: bertBytes,
-		Workspace: 68157440}, "fused=True", "74 %"},
+	{"bert_amp", 1145438720, 1283457024, "optimizer", "optimizer_temporaries", "train.py:53", map[instrument.Category]int64{
+		instrument.Parameter: bertBytes + 2*4096, instrument.Gradient: bertBytes, instrument.OptimizerState: 2 * bertBytes, instrument.OptimizerTemporary: bertBytes,
+		instrument.Workspace: 68157440}, "fused=True", "74 %"},
 }
 
 const (
@@ -108,7 +110,7 @@ func TestRecordings(t *testing.T) {
 				t.Errorf("categories add up to %d", sum)
 			}
 			for c, n := range want.byCategory {
-				if got := r.Peak.ByCategory[categoryName(c)]; got != n {
+				if got := r.Peak.ByCategory[infer.CategoryName(c)]; got != n {
 					t.Errorf("%v %d, by hand %d", c, got, n)
 				}
 			}

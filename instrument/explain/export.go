@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
@@ -16,13 +17,13 @@ import (
 // stackTexts are the Python frames of a block's stack, the outermost first,
 // and what the block's operation was. One that the backward pass made without
 // a stack is under the forward line that it belongs to.
-func (a *Analysis) stackTexts(b *block) []string {
+func (a *Analysis) stackTexts(b *infer.Block) []string {
 	var list []string
-	ids := a.snapshot.StackFrames(b.stack)
+	ids := a.snapshot.StackFrames(b.Stack)
 	for _, id := range slices.Backward(ids) {
 		f := a.snapshot.Frame(id)
-		if o := frameOf(f); o.origin != native && o.marks&markModule == 0 {
-			list = append(list, lineText(f))
+		if o := infer.FrameOf(f); o.Origin != infer.Native && o.Marks&infer.MarkModule == 0 {
+			list = append(list, infer.LineText(f))
 		}
 	}
 	if len(list) == 0 {
@@ -32,7 +33,7 @@ func (a *Analysis) stackTexts(b *block) []string {
 		}
 		list = append(list, a.name(line))
 	}
-	if op := a.name(a.opOf(b)); a.facts(b).node != 0 || a.facts(b).nativeOp || strings.HasPrefix(op, "backward") {
+	if op := a.name(a.opOf(b)); a.facts(b).Node != 0 || a.facts(b).NativeOp || strings.HasPrefix(op, "backward") {
 		list = append(list, op)
 	}
 	return list
@@ -44,13 +45,13 @@ func (a *Analysis) stackTexts(b *block) []string {
 func (a *Analysis) WriteFolded(w io.Writer) error {
 	sums := map[string]int64{}
 	clean := strings.NewReplacer(";", ",")
-	for _, id := range a.h.aliveAt(a.peak) {
-		b := &a.h.blocks[id]
+	for _, id := range a.h.AliveAt(a.peak) {
+		b := &a.h.Blocks[id]
 		texts := a.stackTexts(b)
 		for i := range texts {
 			texts[i] = clean.Replace(show.Quote(texts[i])) // people look at this file, too
 		}
-		sums[strings.Join(texts, ";")] += b.bytes
+		sums[strings.Join(texts, ";")] += b.Bytes
 	}
 	keys := make([]string, 0, len(sums))
 	for k := range sums {
@@ -107,48 +108,48 @@ func writeTable(w io.Writer, heading string, rows func(row func(cells ...any))) 
 func (a *Analysis) eventTable(w io.Writer) error {
 	return writeTable(w, "event,time_seconds,action,address,bytes,stream,block,stack,allocated_bytes,reserved_bytes,phase,step", func(row func(...any)) {
 		at := -1
-		for i := range a.h.trace {
-			for at+1 < len(a.spans) && a.spans[at+1].first <= i {
+		for i := range a.h.Trace {
+			for at+1 < len(a.spans) && a.spans[at+1].First <= i {
 				at++
 			}
-			phase, step := phaseNames[hintNone], ""
+			phase, step := infer.None.String(), ""
 			if at >= 0 {
-				phase = phaseNames[a.spans[at].hint]
-				if n := a.spans[at].step; n >= 0 {
+				phase = a.spans[at].Hint.String()
+				if n := a.spans[at].Step; n >= 0 {
 					step = strconv.Itoa(n)
 				}
 			}
 			blockNumber := ""
-			if n := a.h.block[i]; n >= 0 {
+			if n := a.h.BlockOf[i]; n >= 0 {
 				blockNumber = strconv.Itoa(int(n))
 			}
-			e := &a.h.trace[i]
+			e := &a.h.Trace[i]
 			row(i, strconv.FormatFloat(a.seconds(i), 'f', 6, 64), e.Action.String(), strconv.FormatUint(e.Addr, 10), e.Bytes, int(e.Stream),
-				blockNumber, int(e.Stack), a.h.allocated[i], a.h.reserved[i], phase, step)
+				blockNumber, int(e.Stack), a.h.Allocated[i], a.h.Reserved[i], phase, step)
 		}
 	})
 }
 
 func (a *Analysis) blockTable(w io.Writer) error {
 	return writeTable(w, "block,allocated_at,freed_at,address,bytes,requested_bytes,category,line,in_backward,operation,stack", func(row func(...any)) {
-		for i := range a.h.blocks {
-			b := &a.h.blocks[i]
+		for i := range a.h.Blocks {
+			b := &a.h.Blocks[i]
 			made, freed := "", ""
-			if b.alloc >= 0 {
-				made = strconv.Itoa(int(b.alloc))
+			if b.Alloc >= 0 {
+				made = strconv.Itoa(int(b.Alloc))
 			}
-			if int(b.free) < len(a.h.trace) {
-				freed = strconv.Itoa(int(b.free))
+			if int(b.Free) < len(a.h.Trace) {
+				freed = strconv.Itoa(int(b.Free))
 			}
 			line, backward := a.lineOf(b)
-			row(i, made, freed, strconv.FormatUint(b.addr, 10), b.bytes, b.requested, categoryName(b.category), a.name(line), backward, a.name(a.opOf(b)), int(b.stack))
+			row(i, made, freed, strconv.FormatUint(b.Addr, 10), b.Bytes, b.Requested, infer.CategoryName(b.Category), a.name(line), backward, a.name(a.opOf(b)), int(b.Stack))
 		}
 	})
 }
 
 func (a *Analysis) lineTable(w io.Writer) error {
 	return writeTable(w, "line,in_backward,bytes,requested_bytes,blocks,operation,category", func(row func(...any)) {
-		for _, g := range a.group(a.h.aliveAt(a.peak), a.lineOf) {
+		for _, g := range a.group(a.h.AliveAt(a.peak), a.lineOf) {
 			row(g.Line, g.Backward, g.Bytes, g.RequestedBytes, g.Blocks, g.Op, g.Category)
 		}
 	})

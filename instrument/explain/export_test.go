@@ -73,7 +73,7 @@ func TestTables(t *testing.T) {
 		}
 		rows[table.Name] = list[1:]
 	}
-	if len(rows["events.csv"]) != 601 || len(rows["blocks.csv"]) != len(a.h.blocks) || len(rows["stacks.csv"]) == 0 {
+	if len(rows["events.csv"]) != 601 || len(rows["blocks.csv"]) != len(a.h.Blocks) || len(rows["stacks.csv"]) == 0 {
 		t.Errorf("%d events, %d blocks, %d frames", len(rows["events.csv"]), len(rows["blocks.csv"]), len(rows["stacks.csv"]))
 	}
 	for _, e := range rows["events.csv"] {

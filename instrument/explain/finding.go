@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
@@ -81,12 +82,12 @@ type evidence struct {
 }
 
 func (a *Analysis) newEvidence(r *Report) *evidence {
-	return &evidence{Analysis: a, report: r, alive: a.h.aliveAt(a.peak), peakSpan: a.spanAt(a.peak)}
+	return &evidence{Analysis: a, report: r, alive: a.h.AliveAt(a.peak), peakSpan: a.spanAt(a.peak)}
 }
 
 // spanAt is the index of an entry's span, -1 if it is in none.
 func (a *Analysis) spanAt(entry int) int {
-	i, ok := slices.BinarySearchFunc(a.spans, entry, func(s span, e int) int { return cmp.Compare(s.first, e) })
+	i, ok := slices.BinarySearchFunc(a.spans, entry, func(s infer.Span, e int) int { return cmp.Compare(s.First, e) })
 	if !ok {
 		i--
 	}
@@ -94,23 +95,23 @@ func (a *Analysis) spanAt(entry int) int {
 }
 
 // spanOf is the index of the span that a block was made in, -1 if none.
-func (a *Analysis) spanOf(b *block) int {
-	if b.alloc < 0 {
+func (a *Analysis) spanOf(b *infer.Block) int {
+	if b.Alloc < 0 {
 		return -1
 	}
-	return a.spanAt(int(b.alloc))
+	return a.spanAt(int(b.Alloc))
 }
 
 // facts is what a block's stack says.
-func (a *Analysis) facts(b *block) *stackFacts { return &a.h.stacks.facts[b.stack] }
+func (a *Analysis) facts(b *infer.Block) *infer.StackFacts { return &a.h.Stacks.Facts[b.Stack] }
 
-func (a *Analysis) name(id nameID) string { return a.h.stacks.names.text(id) }
+func (a *Analysis) name(id infer.NameID) string { return a.h.Stacks.Names.Text(id) }
 
 // of lists the blocks of the peak that a finding is about.
-func (e *evidence) of(keep func(*block) bool) []int32 {
+func (e *evidence) of(keep func(*infer.Block) bool) []int32 {
 	var list []int32
 	for _, id := range e.alive {
-		if keep(&e.h.blocks[id]) {
+		if keep(&e.h.Blocks[id]) {
 			list = append(list, id)
 		}
 	}
@@ -120,7 +121,7 @@ func (e *evidence) of(keep func(*block) bool) []int32 {
 func (a *Analysis) bytesOf(blocks []int32) int64 {
 	var sum int64
 	for _, id := range blocks {
-		sum += a.h.blocks[id].bytes
+		sum += a.h.Blocks[id].Bytes
 	}
 	return sum
 }
@@ -128,18 +129,18 @@ func (a *Analysis) bytesOf(blocks []int32) int64 {
 // mainSite is the user's line outside of modules that made most of the blocks'
 // bytes.
 func (a *Analysis) mainSite(blocks []int32) string {
-	sums := map[nameID]int64{}
+	sums := map[infer.NameID]int64{}
 	for _, id := range blocks {
-		b := &a.h.blocks[id]
-		site := a.facts(b).site
-		if site == 0 || a.facts(b).hint == hintBackward {
+		b := &a.h.Blocks[id]
+		site := a.facts(b).Site
+		if site == 0 || a.facts(b).Hint == infer.Backward {
 			if line, backward := a.lineOf(b); backward {
 				site = line
 			}
 		}
-		sums[site] += b.bytes
+		sums[site] += b.Bytes
 	}
-	var best nameID
+	var best infer.NameID
 	for site, bytes := range sums {
 		if site != 0 && (best == 0 || bytes > sums[best] || bytes == sums[best] && site < best) {
 			best = site
@@ -151,7 +152,7 @@ func (a *Analysis) mainSite(blocks []int32) string {
 // lines says where the most of some blocks were made, as evidence.
 func (a *Analysis) lines(blocks []int32, n int) []string {
 	var list []string
-	for _, g := range a.group(blocks, func(b *block) (nameID, bool) { return a.opOf(b), false })[:] {
+	for _, g := range a.group(blocks, func(b *infer.Block) (infer.NameID, bool) { return a.opOf(b), false })[:] {
 		if len(list) == n {
 			break
 		}

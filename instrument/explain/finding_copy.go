@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -10,9 +11,9 @@ import (
 // that is concatenated for each token, or a result that is.
 func (e *evidence) growingCopy() *Finding {
 	byStack := map[snapshot.StackID][]int32{}
-	for i := e.h.earlier; i < len(e.h.blocks); i++ {
-		if b := &e.h.blocks[i]; b.stack != 0 {
-			byStack[b.stack] = append(byStack[b.stack], int32(i))
+	for i := e.h.Earlier; i < len(e.h.Blocks); i++ {
+		if b := &e.h.Blocks[i]; b.Stack != 0 {
+			byStack[b.Stack] = append(byStack[b.Stack], int32(i))
 		}
 	}
 	var blocks, last []int32
@@ -27,13 +28,13 @@ func (e *evidence) growingCopy() *Finding {
 				continue
 			}
 			blocks = append(blocks, list...)
-			if n := e.h.blocks[list[len(list)-1]].requested; held == 0 || n >= e.h.blocks[last[len(last)-1]].requested {
+			if n := e.h.Blocks[list[len(list)-1]].Requested; held == 0 || n >= e.h.Blocks[last[len(last)-1]].Requested {
 				last = append(last[:len(last)-held], list[len(list)-g.width:]...) // of the longest
 				held = g.width
 			}
 			copies += g.count
 			copied += e.bytesOf(list[g.width:]) // the first generation is no copy
-			cache = cache || e.h.stacks.facts[stack].marks&markCache != 0
+			cache = cache || e.h.Stacks.Facts[stack].Marks&infer.MarkCache != 0
 		}
 		most = max(most, copies)
 		copies = 0
@@ -64,7 +65,7 @@ func (e *evidence) risingRuns(list []int32) [][]int32 {
 	var runs [][]int32
 	start := 0
 	for i := 1; i <= len(list); i++ {
-		if i == len(list) || e.h.blocks[list[i]].requested < e.h.blocks[list[i-1]].requested {
+		if i == len(list) || e.h.Blocks[list[i]].Requested < e.h.Blocks[list[i-1]].Requested {
 			runs = append(runs, list[start:i])
 			start = i
 		}
@@ -85,9 +86,9 @@ func (e *evidence) generations(list []int32) *generations {
 	if len(list) < least {
 		return nil
 	}
-	first := e.h.blocks[list[0]].requested
+	first := e.h.Blocks[list[0]].Requested
 	width := 1
-	for width < len(list) && e.h.blocks[list[width]].requested == first {
+	for width < len(list) && e.h.Blocks[list[width]].Requested == first {
 		width++
 	}
 	count := len(list) / width
@@ -96,11 +97,11 @@ func (e *evidence) generations(list []int32) *generations {
 	}
 	grew := 0
 	for i := width; i < len(list); i++ {
-		old, b := &e.h.blocks[list[i-width]], &e.h.blocks[list[i]]
-		if b.requested > old.requested {
+		old, b := &e.h.Blocks[list[i-width]], &e.h.Blocks[list[i]]
+		if b.Requested > old.Requested {
 			grew++
 		}
-		if b.requested < old.requested || old.free <= b.alloc || i+width < len(list) && old.free >= e.h.blocks[list[i+width]].alloc {
+		if b.Requested < old.Requested || old.Free <= b.Alloc || i+width < len(list) && old.Free >= e.h.Blocks[list[i+width]].Alloc {
 			return nil
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -38,7 +40,7 @@ func (e *evidence) growth() *Finding {
 	last := e.stepEnd(len(steps)-1) - 1
 	var held []int32 // of them, at the end of the last step
 	for _, id := range blocks {
-		if b := &e.h.blocks[id]; int(b.alloc) <= last && int(b.free) > last {
+		if b := &e.h.Blocks[id]; int(b.Alloc) <= last && int(b.Free) > last {
 			held = append(held, id)
 		}
 	}
@@ -76,26 +78,26 @@ func (e *evidence) keptByStack() map[snapshot.StackID]*kept {
 	steps := e.report.Steps
 	at := 0
 	byStack := map[snapshot.StackID]*kept{}
-	for i := e.h.earlier; i < len(e.h.blocks); i++ {
-		b := &e.h.blocks[i]
-		for at < len(steps) && int(b.alloc) >= steps[at].Event.End {
+	for i := e.h.Earlier; i < len(e.h.Blocks); i++ {
+		b := &e.h.Blocks[i]
+		for at < len(steps) && int(b.Alloc) >= steps[at].Event.End {
 			at++
 		}
 		if at+1 >= len(steps) {
 			break
 		}
-		if int(b.alloc) < steps[at].Event.First || int(b.free) < e.stepEnd(at+1) {
+		if int(b.Alloc) < steps[at].Event.First || int(b.Free) < e.stepEnd(at+1) {
 			continue
 		}
-		if b.category == Parameter || b.category == Workspace {
+		if b.Category == instrument.Parameter || b.Category == instrument.Workspace {
 			continue
 		}
-		k := byStack[b.stack]
+		k := byStack[b.Stack]
 		if k == nil {
 			k = &kept{steps: map[int]int64{}}
-			byStack[b.stack] = k
+			byStack[b.Stack] = k
 		}
-		k.steps[at] += b.bytes
+		k.steps[at] += b.Bytes
 		k.blocks = append(k.blocks, int32(i))
 	}
 	return byStack
@@ -104,10 +106,10 @@ func (e *evidence) keptByStack() map[snapshot.StackID]*kept {
 // keepsGraph tells results from the intermediates of a forward pass: those are
 // of many operations.
 func (e *evidence) keepsGraph(blocks []int32) bool {
-	ops := map[nameID]bool{}
+	ops := map[infer.NameID]bool{}
 	for _, id := range blocks {
-		if f := e.facts(&e.h.blocks[id]); f.hint == hintForward {
-			ops[f.op] = true
+		if f := e.facts(&e.h.Blocks[id]); f.Hint == infer.Forward {
+			ops[f.Op] = true
 		}
 	}
 	return len(ops) >= 4
@@ -144,39 +146,39 @@ func (e *evidence) keptGraph() *Finding {
 	var best *pass
 	count := 0
 	var atPeak []int32
-	i := e.h.earlier
+	i := e.h.Earlier
 	for n, s := range e.spans {
-		if s.hint != hintForward || n == len(e.spans)-1 {
+		if s.Hint != infer.Forward || n == len(e.spans)-1 {
 			continue
 		}
-		for i < len(e.h.blocks) && int(e.h.blocks[i].alloc) < s.first {
+		for i < len(e.h.Blocks) && int(e.h.Blocks[i].Alloc) < s.First {
 			i++
 		}
-		p := &pass{ops: map[snapshot.StackID]bool{}, keeps: map[snapshot.StackID]bool{}, end: s.end}
+		p := &pass{ops: map[snapshot.StackID]bool{}, keeps: map[snapshot.StackID]bool{}, end: s.End}
 		backward := false
-		for ; i < len(e.h.blocks) && int(e.h.blocks[i].alloc) < s.end; i++ {
-			b := &e.h.blocks[i]
+		for ; i < len(e.h.Blocks) && int(e.h.Blocks[i].Alloc) < s.End; i++ {
+			b := &e.h.Blocks[i]
 			f := e.facts(b)
-			if f.hint != hintForward || f.marks&markCache != 0 {
+			if f.Hint != infer.Forward || f.Marks&infer.MarkCache != 0 {
 				continue
 			}
-			p.ops[b.stack] = true
-			if int(b.free) < s.end {
+			p.ops[b.Stack] = true
+			if int(b.Free) < s.End {
 				continue
 			}
-			if int(b.free) == len(e.h.trace) || e.spans[e.spanAt(int(b.free))].hint == hintBackward {
-				backward = backward || int(b.free) < len(e.h.trace)
+			if int(b.Free) == len(e.h.Trace) || e.spans[e.spanAt(int(b.Free))].Hint == infer.Backward {
+				backward = backward || int(b.Free) < len(e.h.Trace)
 			}
-			p.keeps[b.stack] = true
+			p.keeps[b.Stack] = true
 			p.kept = append(p.kept, int32(i))
-			p.bytes += b.bytes
+			p.bytes += b.Bytes
 		}
 		if backward || len(p.keeps) < 3 || 5*len(p.keeps) < 2*len(p.ops) || e.failedIn(s) {
 			continue
 		}
 		count++
 		for _, id := range p.kept {
-			if b := &e.h.blocks[id]; int(b.alloc) <= e.peak && int(b.free) > e.peak {
+			if b := &e.h.Blocks[id]; int(b.Alloc) <= e.peak && int(b.Free) > e.peak {
 				atPeak = append(atPeak, id)
 			}
 		}
@@ -199,9 +201,9 @@ func (e *evidence) keptGraph() *Finding {
 }
 
 // failedIn says that the program ran out of memory in a span.
-func (e *evidence) failedIn(s span) bool {
-	for _, at := range e.h.oom {
-		if at >= s.first && at <= s.end {
+func (e *evidence) failedIn(s infer.Span) bool {
+	for _, at := range e.h.OOMs {
+		if at >= s.First && at <= s.End {
 			return true
 		}
 	}

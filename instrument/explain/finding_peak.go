@@ -3,26 +3,29 @@ package explain
 import (
 	"fmt"
 	"slices"
+
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 )
 
 // optimizerTemporaries finds what an optimizer step makes and frees, where
 // that is the peak.
 func (e *evidence) optimizerTemporaries() *Finding {
-	blocks := e.of(func(b *block) bool { return b.category == OptimizerTemporary })
+	blocks := e.of(func(b *infer.Block) bool { return b.Category == instrument.OptimizerTemporary })
 	bytes := e.bytesOf(blocks)
 	if bytes < e.report.Peak.AllocatedBytes/50 {
 		return nil
 	}
 	var other int64 // the peak of all other phases
 	for _, p := range e.report.Phases {
-		if p.Phase != phaseNames[hintOptimizer] {
+		if p.Phase != infer.Optimizer.String() {
 			other = max(other, p.Peak.AllocatedBytes)
 		}
 	}
 	f := &Finding{Kind: "optimizer_temporaries", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
 	f.Title = fmt.Sprintf("The peak is in the optimizer step at %s, which makes %s of temporaries.", at(f.Line), size(bytes))
 	f.Reasons = e.lines(blocks, 3)
-	if e.report.Peak.Phase == phaseNames[hintOptimizer] {
+	if e.report.Peak.Phase == infer.Optimizer.String() {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("without them the peak would be %s lower: other phases reach %s",
 			size(min(bytes, e.report.Peak.AllocatedBytes-other)), size(other)))
 	}
@@ -36,9 +39,9 @@ func (e *evidence) earlierOutputs() *Finding {
 	if step == nil {
 		return nil
 	}
-	blocks := e.of(func(b *block) bool {
+	blocks := e.of(func(b *infer.Block) bool {
 		i := e.spanOf(b)
-		return i >= 0 && b.category == Activation && e.spans[i].step == *step-1
+		return i >= 0 && b.Category == instrument.Activation && e.spans[i].Step == *step-1
 	})
 	bytes := e.bytesOf(blocks)
 	if bytes < e.report.Peak.AllocatedBytes/50 {
@@ -58,16 +61,16 @@ func (e *evidence) earlierGradients() *Finding {
 		return nil
 	}
 	at := e.spans[e.peakSpan]
-	blocks := e.of(func(b *block) bool {
+	blocks := e.of(func(b *infer.Block) bool {
 		i := e.spanOf(b)
-		return i >= 0 && b.category == Gradient && e.spans[i].step < at.step
+		return i >= 0 && b.Category == instrument.Gradient && e.spans[i].Step < at.Step
 	})
 	bytes := e.bytesOf(blocks)
-	if bytes < e.report.Peak.AllocatedBytes/50 || at.hint == hintOptimizer {
+	if bytes < e.report.Peak.AllocatedBytes/50 || at.Hint == infer.Optimizer {
 		return nil
 	}
 	f := &Finding{Kind: "kept_gradients", Bytes: bytes, Line: e.mainSite(blocks), rank: rankAvoidable}
-	f.Title = fmt.Sprintf("%s of gradients of earlier steps are there at the peak, in the %s pass.", size(bytes), phaseNames[at.hint])
+	f.Title = fmt.Sprintf("%s of gradients of earlier steps are there at the peak, in the %s pass.", size(bytes), at.Hint.String())
 	f.Reasons = e.lines(blocks, 2)
 	f.Remedy = "Call optimizer.zero_grad(set_to_none=True), the default, after each optimizer step; with gradient accumulation they have to stay."
 	return f
@@ -78,27 +81,27 @@ func (e *evidence) earlierGradients() *Finding {
 func (e *evidence) lossBlocks() []int32 {
 	logits := int64(0)
 	found := false
-	for i := e.h.earlier; i < len(e.h.blocks); i++ {
-		b := &e.h.blocks[i]
-		if e.facts(b).marks&markLoss != 0 && b.requested > logits {
-			logits, found = b.requested, true
+	for i := e.h.Earlier; i < len(e.h.Blocks); i++ {
+		b := &e.h.Blocks[i]
+		if e.facts(b).Marks&infer.MarkLoss != 0 && b.Requested > logits {
+			logits, found = b.Requested, true
 		}
 	}
 	if !found || e.peakSpan < 0 {
 		return nil
 	}
-	step := e.spans[e.peakSpan].step
-	return e.of(func(b *block) bool {
+	step := e.spans[e.peakSpan].Step
+	return e.of(func(b *infer.Block) bool {
 		i := e.spanOf(b)
-		if i < 0 || e.spans[i].step != step {
+		if i < 0 || e.spans[i].Step != step {
 			return false
 		}
 		f := e.facts(b)
-		same := near(b.requested, logits) || near(2*b.requested, logits) // or half as wide, or a position shorter
+		same := near(b.Requested, logits) || near(2*b.Requested, logits) // or half as wide, or a position shorter
 		switch {
-		case f.marks&markLoss != 0:
+		case f.Marks&infer.MarkLoss != 0:
 			return true
-		case e.spans[i].hint == hintBackward:
+		case e.spans[i].Hint == infer.Backward:
 			return same
 		}
 		return same && e.beforeLoss(b)
@@ -109,15 +112,15 @@ func (e *evidence) lossBlocks() []int32 {
 func near(a, b int64) bool { return max(a-b, b-a) <= b/32 }
 
 // beforeLoss says that a loss follows a block within a few allocations.
-func (e *evidence) beforeLoss(b *block) bool {
+func (e *evidence) beforeLoss(b *infer.Block) bool {
 	seen := 0
-	for i := int(b.alloc) + 1; i < len(e.h.trace) && seen < 12; i++ {
-		id := e.h.block[i]
-		if id < 0 || int(e.h.blocks[id].alloc) != i {
+	for i := int(b.Alloc) + 1; i < len(e.h.Trace) && seen < 12; i++ {
+		id := e.h.BlockOf[i]
+		if id < 0 || int(e.h.Blocks[id].Alloc) != i {
 			continue
 		}
 		seen++
-		if e.h.facts(i).marks&markLoss != 0 {
+		if e.h.Facts(i).Marks&infer.MarkLoss != 0 {
 			return true
 		}
 	}
@@ -141,7 +144,7 @@ func (e *evidence) logits() *Finding {
 // activations finds what the forward pass keeps for the backward pass.
 func (e *evidence) activations() *Finding {
 	loss := e.lossBlocks()
-	blocks := e.of(func(b *block) bool { return b.category == Activation })
+	blocks := e.of(func(b *infer.Block) bool { return b.Category == instrument.Activation })
 	all := e.bytesOf(blocks)
 	blocks = slices.DeleteFunc(blocks, func(id int32) bool { return slices.Contains(loss, id) })
 	bytes := e.bytesOf(blocks)
@@ -164,8 +167,8 @@ func (e *evidence) activations() *Finding {
 func (e *evidence) scores(blocks []int32) string {
 	bySize := map[int64][]int32{}
 	for _, id := range blocks {
-		if b := &e.h.blocks[id]; e.facts(b).marks&markAttention != 0 {
-			bySize[b.requested] = append(bySize[b.requested], id)
+		if b := &e.h.Blocks[id]; e.facts(b).Marks&infer.MarkAttention != 0 {
+			bySize[b.Requested] = append(bySize[b.Requested], id)
 		}
 	}
 	var common, largest int64 // the size of most blocks, and the largest one
@@ -184,7 +187,7 @@ func (e *evidence) scores(blocks []int32) string {
 
 // inputs finds batches or data that are kept on the device.
 func (e *evidence) inputs() *Finding {
-	blocks := e.of(func(b *block) bool { return b.category == Input })
+	blocks := e.of(func(b *infer.Block) bool { return b.Category == instrument.Input })
 	bytes := e.bytesOf(blocks)
 	if bytes < e.report.Peak.AllocatedBytes/10 {
 		return nil
@@ -199,11 +202,11 @@ func (e *evidence) inputs() *Finding {
 // modelState finds parameters, gradients and optimizer state.
 func (e *evidence) modelState() *Finding {
 	m := e.report.Peak.ByCategory
-	names := []Category{Parameter, Gradient, OptimizerState}
+	names := []instrument.Category{instrument.Parameter, instrument.Gradient, instrument.OptimizerState}
 	var bytes int64
 	f := &Finding{Kind: "model_state", rank: rankState}
 	for _, c := range names {
-		if n := m[categoryName(c)]; n > 0 {
+		if n := m[infer.CategoryName(c)]; n > 0 {
 			bytes += n
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s %s", size(n), c))
 		}
@@ -212,10 +215,10 @@ func (e *evidence) modelState() *Finding {
 		return nil
 	}
 	f.Bytes = bytes
-	f.Line = e.mainSite(e.of(func(b *block) bool { return slices.Contains(names, b.category) }))
+	f.Line = e.mainSite(e.of(func(b *infer.Block) bool { return slices.Contains(names, b.Category) }))
 	f.Title = fmt.Sprintf("Parameters, their gradients and optimizer state are %s of the peak, %s.", share(bytes, e.report.Peak.AllocatedBytes), size(bytes))
 	f.Remedy = "Train fewer parameters (LoRA), use an optimizer with less state (Adafactor, 8-bit Adam, SGD), or shard over cards (FSDP)."
-	if m[categoryName(OptimizerState)] == 0 && m[categoryName(Gradient)] == 0 {
+	if m[infer.CategoryName(instrument.OptimizerState)] == 0 && m[infer.CategoryName(instrument.Gradient)] == 0 {
 		f.Title = fmt.Sprintf("Parameters are %s of the peak, %s.", share(bytes, e.report.Peak.AllocatedBytes), size(bytes))
 		f.Remedy = "Load the model in bfloat16, or quantized to 8 or 4 bits."
 	}

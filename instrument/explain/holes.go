@@ -21,7 +21,7 @@ type segment struct {
 func (a *Analysis) segmentsAt(entry int) []segment {
 	ranges := map[uint64]int64{}
 	for i := range a.snapshot.Segments {
-		if g := &a.snapshot.Segments[i]; g.Device == a.h.device {
+		if g := &a.snapshot.Segments[i]; g.Device == a.h.Device {
 			ranges[g.Addr] = g.Bytes
 		}
 	}
@@ -31,21 +31,21 @@ func (a *Analysis) segmentsAt(entry int) []segment {
 	}
 	mapped = a.undoSegments(mapped, entry)
 	slices.SortFunc(mapped, func(x, y segment) int { return cmp.Compare(x.addr, y.addr) })
-	alive := a.h.aliveAt(entry)
-	slices.SortFunc(alive, func(x, y int32) int { return cmp.Compare(a.h.blocks[x].addr, a.h.blocks[y].addr) })
+	alive := a.h.AliveAt(entry)
+	slices.SortFunc(alive, func(x, y int32) int { return cmp.Compare(a.h.Blocks[x].Addr, a.h.Blocks[y].Addr) })
 	next := 0
 	for i := range mapped {
 		s := &mapped[i]
 		at, end := s.addr, s.addr+uint64(s.bytes)
-		for next < len(alive) && a.h.blocks[alive[next]].addr < at {
+		for next < len(alive) && a.h.Blocks[alive[next]].Addr < at {
 			next++
 		}
-		for ; next < len(alive) && a.h.blocks[alive[next]].addr < end; next++ {
-			b := &a.h.blocks[alive[next]]
-			s.largest = max(s.largest, int64(b.addr-at))
-			s.allocated += b.bytes
+		for ; next < len(alive) && a.h.Blocks[alive[next]].Addr < end; next++ {
+			b := &a.h.Blocks[alive[next]]
+			s.largest = max(s.largest, int64(b.Addr-at))
+			s.allocated += b.Bytes
 			s.blocks = append(s.blocks, alive[next])
-			at = b.addr + uint64(b.bytes)
+			at = b.Addr + uint64(b.Bytes)
 		}
 		if at < end {
 			s.largest = max(s.largest, int64(end-at))
@@ -56,8 +56,8 @@ func (a *Analysis) segmentsAt(entry int) []segment {
 
 // undoSegments takes back what happened to segments after an entry.
 func (a *Analysis) undoSegments(list []segment, entry int) []segment {
-	for i := len(a.h.trace) - 1; i > entry; i-- {
-		e := &a.h.trace[i]
+	for i := len(a.h.Trace) - 1; i > entry; i-- {
+		e := &a.h.Trace[i]
 		switch e.Action {
 		case snapshot.SegmentAlloc, snapshot.SegmentMap:
 			list = without(list, e.Addr, e.Bytes)
@@ -124,7 +124,7 @@ func (e *evidence) fragmentation() *Finding {
 	f.Title = cat("Reserved memory peaks ", size(idle), " above allocated memory: ", share(idle, u.ReservedBytes), " of it is in holes between blocks.")
 	f.Reasons = append(f.Reasons, cat("at the peak of reserved memory ", size(u.ReservedBytes), " are reserved and ", size(e.report.PeakReserved.AllocatedBytes), " allocated; the largest hole is ", size(largest)))
 	if entry >= 0 {
-		f.Line = e.name(e.h.facts(entry).site) // what made reserved memory grow last
+		f.Line = e.name(e.h.Facts(entry).Site) // what made reserved memory grow last
 	}
 	if pinned > 0 {
 		f.Line = e.mainSite(pins)
@@ -139,7 +139,7 @@ func (e *evidence) fragmentation() *Finding {
 func (e *evidence) cacheHeld() *Finding {
 	end := e.report.End
 	idle := end.ReservedBytes - end.AllocatedBytes
-	if idle < e.report.PeakReserved.ReservedBytes/2 || len(e.h.oom) > 0 {
+	if idle < e.report.PeakReserved.ReservedBytes/2 || len(e.h.OOMs) > 0 {
 		return nil
 	}
 	return &Finding{Kind: "cache_held", Bytes: idle, rank: rankBackground,

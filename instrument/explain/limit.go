@@ -24,15 +24,15 @@ func (a *Analysis) limit() *Limit {
 		return nil
 	}
 	l := &Limit{LimitBytes: a.options.LimitBytes}
-	r, err := replay.Run(a.snapshot, replay.Options{Device: &a.h.device, LimitBytes: l.LimitBytes})
+	r, err := replay.Run(a.snapshot, replay.Options{Device: &a.h.Device, LimitBytes: l.LimitBytes})
 	switch {
 	case err != nil:
 		l.Error = err.Error()
 	case r.Stopped:
 		l.Event = r.OOMs[len(r.OOMs)-1].Index
-		l.Time, l.RequestedBytes, l.Line = a.seconds(l.Event), a.h.trace[l.Event].Bytes, a.name(a.h.facts(l.Event).line)
-		if l.Line == "" && a.h.block[l.Event] >= 0 {
-			line, _ := a.lineOf(&a.h.blocks[a.h.block[l.Event]])
+		l.Time, l.RequestedBytes, l.Line = a.seconds(l.Event), a.h.Trace[l.Event].Bytes, a.name(a.h.Facts(l.Event).Line)
+		if l.Line == "" && a.h.BlockOf[l.Event] >= 0 {
+			line, _ := a.lineOf(&a.h.Blocks[a.h.BlockOf[l.Event]])
 			l.Line = a.name(line)
 		}
 	default:
@@ -52,7 +52,7 @@ func (e *evidence) limit() *Finding {
 			Title:  fmt.Sprintf("Replayed with a limit of %s, the history fits.", size(l.LimitBytes)),
 			Remedy: "None is needed for this limit."}
 	}
-	blocks := e.h.aliveAt(l.Event - 1)
+	blocks := e.h.AliveAt(l.Event - 1)
 	f := &Finding{Kind: "does_not_fit", Bytes: l.RequestedBytes, Line: e.mainSite(blocks), rank: rankFailure}
 	f.Title = fmt.Sprintf("Replayed with a limit of %s, it runs out of memory %.3f s into the history: %s are asked for at %s.",
 		size(l.LimitBytes), l.Time, size(l.RequestedBytes), at(l.Line))

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -17,97 +19,97 @@ const rounding = "rounding"
 func (a *Analysis) Moment(entry int) Moment {
 	m := Moment{Usage: a.usage(entry), Event: entry, Time: a.seconds(entry), ByCategory: map[string]int64{}}
 	m.Phase, m.Step = a.phaseAt(entry)
-	alive := a.h.aliveAt(entry)
+	alive := a.h.AliveAt(entry)
 	m.Blocks = len(alive)
 	for _, id := range alive {
-		b := &a.h.blocks[id]
-		m.RequestedBytes += b.requested
-		m.ByCategory[categoryName(b.category)] += b.requested
-		m.ByCategory[rounding] += b.bytes - b.requested
+		b := &a.h.Blocks[id]
+		m.RequestedBytes += b.Requested
+		m.ByCategory[infer.CategoryName(b.Category)] += b.Requested
+		m.ByCategory[rounding] += b.Bytes - b.Requested
 	}
 	m.ByLine = a.top(a.group(alive, a.lineOf))
-	m.ByOperation = a.top(a.group(alive, func(b *block) (nameID, bool) { return a.opOf(b), false }))
-	m.ByModule = a.top(a.group(alive, func(b *block) (nameID, bool) { return a.h.stacks.facts[b.stack].module, false }))
+	m.ByOperation = a.top(a.group(alive, func(b *infer.Block) (infer.NameID, bool) { return a.opOf(b), false }))
+	m.ByModule = a.top(a.group(alive, func(b *infer.Block) (infer.NameID, bool) { return a.h.Stacks.Facts[b.Stack].Module, false }))
 	m.ByStack = a.byStack(alive)
 	return m
 }
 
 // phaseAt is the phase and step of an entry.
 func (a *Analysis) phaseAt(entry int) (string, *int) {
-	i, ok := slices.BinarySearchFunc(a.spans, entry, func(s span, e int) int { return cmp.Compare(s.first, e) })
+	i, ok := slices.BinarySearchFunc(a.spans, entry, func(s infer.Span, e int) int { return cmp.Compare(s.First, e) })
 	if !ok {
 		i--
 	}
 	if i < 0 || entry < 0 {
-		return phaseNames[hintNone], nil
+		return infer.None.String(), nil
 	}
 	s := a.spans[i]
-	return phaseNames[s.hint], stepOf(s)
+	return s.Hint.String(), stepOf(s)
 }
 
-func stepOf(s span) *int {
-	if s.step < 0 {
+func stepOf(s infer.Span) *int {
+	if s.Step < 0 {
 		return nil
 	}
-	step := s.step
+	step := s.Step
 	return &step
 }
 
 // lineOf is the user's line that made a block: its own, or, for one that the
 // backward pass made, the forward line that it belongs to.
-func (a *Analysis) lineOf(b *block) (line nameID, backward bool) {
-	f := &a.h.stacks.facts[b.stack]
+func (a *Analysis) lineOf(b *infer.Block) (line infer.NameID, backward bool) {
+	f := &a.h.Stacks.Facts[b.Stack]
 	switch {
-	case f.hint == hintBackward && f.line == 0, f.hint == hintNone && b.alloc >= 0:
+	case f.Hint == infer.Backward && f.Line == 0, f.Hint == infer.None && b.Alloc >= 0:
 		if line = a.forwardLine(b); line != 0 {
 			return line, true
 		}
-		return a.h.stacks.names.id("(no Python frame)"), false
-	case f.line != 0:
-		return f.line, false
-	case b.alloc < 0:
-		return a.h.stacks.names.id("(before the history)"), false
+		return a.h.Stacks.Names.ID("(no Python frame)"), false
+	case f.Line != 0:
+		return f.Line, false
+	case b.Alloc < 0:
+		return a.h.Stacks.Names.ID("(before the history)"), false
 	}
-	return a.h.stacks.names.id("(no Python frame)"), false
+	return a.h.Stacks.Names.ID("(no Python frame)"), false
 }
 
 // opOf is what made a block.
-func (a *Analysis) opOf(b *block) nameID {
-	names := &a.h.stacks.names
-	f := &a.h.stacks.facts[b.stack]
-	op := names.text(f.op)
-	if f.node != 0 {
-		op = names.text(f.node) + " " + op
+func (a *Analysis) opOf(b *infer.Block) infer.NameID {
+	names := &a.h.Stacks.Names
+	f := &a.h.Stacks.Facts[b.Stack]
+	op := names.Text(f.Op)
+	if f.Node != 0 {
+		op = names.Text(f.Node) + " " + op
 	}
 	if op == "" {
 		switch {
-		case b.alloc < 0:
+		case b.Alloc < 0:
 			op = "(before the history)"
-		case b.category == Gradient:
+		case b.Category == instrument.Gradient:
 			op = "backward: gradient of a parameter"
-		case b.category == Workspace:
+		case b.Category == instrument.Workspace:
 			op = "library workspace"
 		default:
 			op = "backward"
 		}
 	}
-	return names.id(op)
+	return names.ID(op)
 }
 
 // group sums blocks by a key, largest first. Key 0 is left out.
-func (a *Analysis) group(blocks []int32, key func(*block) (nameID, bool)) []Group {
+func (a *Analysis) group(blocks []int32, key func(*infer.Block) (infer.NameID, bool)) []Group {
 	type sum struct {
 		Group
-		ops        map[nameID]int64
-		categories [numCategories]int64
+		ops        map[infer.NameID]int64
+		categories [instrument.NumCategories]int64
 	}
 	type groupKey struct {
-		name     nameID
+		name     infer.NameID
 		backward bool
 	}
 	sums := map[groupKey]*sum{}
 	for _, id := range blocks {
-		b := &a.h.blocks[id]
+		b := &a.h.Blocks[id]
 		name, backward := key(b)
 		if name == 0 {
 			continue
@@ -115,27 +117,27 @@ func (a *Analysis) group(blocks []int32, key func(*block) (nameID, bool)) []Grou
 		k := groupKey{name, backward}
 		s := sums[k]
 		if s == nil {
-			s = &sum{Group: Group{Line: a.h.stacks.names.text(name), Backward: backward}, ops: map[nameID]int64{}}
+			s = &sum{Group: Group{Line: a.h.Stacks.Names.Text(name), Backward: backward}, ops: map[infer.NameID]int64{}}
 			sums[k] = s
 		}
-		s.Bytes += b.bytes
-		s.RequestedBytes += b.requested
+		s.Bytes += b.Bytes
+		s.RequestedBytes += b.Requested
 		s.Blocks++
-		s.ops[a.opOf(b)] += b.bytes
-		s.categories[b.category] += b.bytes
+		s.ops[a.opOf(b)] += b.Bytes
+		s.categories[b.Category] += b.Bytes
 	}
 	list := make([]Group, 0, len(sums))
 	for _, s := range sums {
 		var most int64
 		for op, bytes := range s.ops {
-			if text := a.h.stacks.names.text(op); bytes > most || bytes == most && text < s.Op {
+			if text := a.h.Stacks.Names.Text(op); bytes > most || bytes == most && text < s.Op {
 				most, s.Op = bytes, text
 			}
 		}
 		most = 0
 		for c, bytes := range s.categories {
 			if bytes > most {
-				most, s.Category = bytes, categoryName(Category(c))
+				most, s.Category = bytes, infer.CategoryName(instrument.Category(c))
 			}
 		}
 		list = append(list, s.Group)
@@ -154,26 +156,26 @@ func (a *Analysis) top(list []Group) []Group {
 func (a *Analysis) byStack(blocks []int32) []Group {
 	type key struct { // without a stack, what made a block tells more
 		stack snapshot.StackID
-		op    nameID
+		op    infer.NameID
 	}
 	sums := map[key]*Group{}
 	for _, id := range blocks {
-		b := &a.h.blocks[id]
-		k := key{b.stack, 0}
-		if b.stack == 0 {
+		b := &a.h.Blocks[id]
+		k := key{b.Stack, 0}
+		if b.Stack == 0 {
 			k.op = a.opOf(b)
 		}
 		g := sums[k]
 		if g == nil {
 			line, backward := a.lineOf(b)
-			g = &Group{Line: a.h.stacks.names.text(line), Backward: backward, Op: a.h.stacks.names.text(a.opOf(b)), Category: categoryName(b.category)}
-			for _, f := range a.snapshot.Frames(b.stack) {
-				g.Stack = append(g.Stack, lineText(f))
+			g = &Group{Line: a.h.Stacks.Names.Text(line), Backward: backward, Op: a.h.Stacks.Names.Text(a.opOf(b)), Category: infer.CategoryName(b.Category)}
+			for _, f := range a.snapshot.Frames(b.Stack) {
+				g.Stack = append(g.Stack, infer.LineText(f))
 			}
 			sums[k] = g
 		}
-		g.Bytes += b.bytes
-		g.RequestedBytes += b.requested
+		g.Bytes += b.Bytes
+		g.RequestedBytes += b.Requested
 		g.Blocks++
 	}
 	list := make([]Group, 0, len(sums))
@@ -188,46 +190,46 @@ func (a *Analysis) byStack(blocks []int32) []Group {
 
 // forwardLine is the line of the forward pass that a block of the backward
 // pass belongs to: the operation that runs frees what it saved just after.
-func (a *Analysis) forwardLine(b *block) nameID {
+func (a *Analysis) forwardLine(b *infer.Block) infer.NameID {
 	if a.backwardFor == nil {
 		a.joinBackward()
 	}
-	if b.alloc < 0 {
+	if b.Alloc < 0 {
 		return 0
 	}
-	return a.backwardFor[b.alloc]
+	return a.backwardFor[b.Alloc]
 }
 
 // joinBackward finds the forward line of every block that the backward pass
 // made without frames. An operation's backward makes its results, then lets go
 // of what its forward had saved: the next free of an activation says which.
 func (a *Analysis) joinBackward() {
-	a.backwardFor = map[int32]nameID{}
+	a.backwardFor = map[int32]infer.NameID{}
 	for _, s := range a.spans {
-		if s.hint != hintBackward {
+		if s.Hint != infer.Backward {
 			continue
 		}
-		var line nameID
+		var line infer.NameID
 		var tail []int32 // made after the last such free
-		for i := s.end - 1; i >= s.first; i-- {
-			id := a.h.block[i]
+		for i := s.End - 1; i >= s.First; i-- {
+			id := a.h.BlockOf[i]
 			if id < 0 {
 				continue
 			}
-			b := &a.h.blocks[id]
-			f := &a.h.stacks.facts[b.stack]
+			b := &a.h.Blocks[id]
+			f := &a.h.Stacks.Facts[b.Stack]
 			switch {
-			case int(b.free) == i && b.category == Activation && f.line != 0:
-				line = f.line
+			case int(b.Free) == i && b.Category == instrument.Activation && f.Line != 0:
+				line = f.Line
 				for _, e := range tail {
 					a.backwardFor[e] = line
 				}
 				tail = nil
-			case int(b.alloc) != i || f.line != 0:
+			case int(b.Alloc) != i || f.Line != 0:
 			case line == 0:
-				tail = append(tail, b.alloc)
+				tail = append(tail, b.Alloc)
 			default:
-				a.backwardFor[b.alloc] = line
+				a.backwardFor[b.Alloc] = line
 			}
 		}
 	}
@@ -236,15 +238,15 @@ func (a *Analysis) joinBackward() {
 func (a *Analysis) phaseReports() []Phase {
 	list := []Phase{}
 	for _, s := range a.spans {
-		p := Phase{Phase: phaseNames[s.hint], Step: stepOf(s), Start: a.usage(s.first - 1), End: a.usage(s.end - 1), Event: EventRange{s.first, s.end},
-			Seconds: a.seconds(s.end-1) - a.seconds(s.first)}
-		p.Peak.Event = s.first - 1
+		p := Phase{Phase: s.Hint.String(), Step: stepOf(s), Start: a.usage(s.First - 1), End: a.usage(s.End - 1), Event: EventRange{s.First, s.End},
+			Seconds: a.seconds(s.End-1) - a.seconds(s.First)}
+		p.Peak.Event = s.First - 1
 		p.Peak.Usage = p.Start
-		for i := s.first; i < s.end; i++ {
-			if a.h.allocated[i] > p.Peak.AllocatedBytes {
-				p.Peak.Event, p.Peak.AllocatedBytes = i, a.h.allocated[i]
+		for i := s.First; i < s.End; i++ {
+			if a.h.Allocated[i] > p.Peak.AllocatedBytes {
+				p.Peak.Event, p.Peak.AllocatedBytes = i, a.h.Allocated[i]
 			}
-			p.Peak.ReservedBytes = max(p.Peak.ReservedBytes, a.h.reserved[i])
+			p.Peak.ReservedBytes = max(p.Peak.ReservedBytes, a.h.Reserved[i])
 		}
 		list = append(list, p)
 	}
@@ -254,20 +256,20 @@ func (a *Analysis) phaseReports() []Phase {
 
 // phaseCategories fills in what phases' peaks were, in one pass.
 func (a *Analysis) phaseCategories(list []Phase) {
-	var now [numCategories]int64
+	var now [instrument.NumCategories]int64
 	var rounded int64
-	count := func(b *block, sign int64) {
-		now[b.category] += sign * b.requested
-		rounded += sign * (b.bytes - b.requested)
+	count := func(b *infer.Block, sign int64) {
+		now[b.Category] += sign * b.Requested
+		rounded += sign * (b.Bytes - b.Requested)
 	}
-	for i := range a.h.earlier {
-		count(&a.h.blocks[i], 1)
+	for i := range a.h.Earlier {
+		count(&a.h.Blocks[i], 1)
 	}
 	fill := func(p *Phase) {
 		p.Peak.ByCategory = map[string]int64{rounding: rounded}
 		for c, bytes := range now {
 			if bytes > 0 {
-				p.Peak.ByCategory[categoryName(Category(c))] = bytes
+				p.Peak.ByCategory[infer.CategoryName(instrument.Category(c))] = bytes
 			}
 		}
 	}
@@ -280,10 +282,10 @@ func (a *Analysis) phaseCategories(list []Phase) {
 	for ; next < len(order) && list[order[next]].Peak.Event < 0; next++ {
 		fill(&list[order[next]])
 	}
-	for i := range a.h.trace {
-		if id := a.h.block[i]; id >= 0 {
-			b := &a.h.blocks[id]
-			if int(b.alloc) == i {
+	for i := range a.h.Trace {
+		if id := a.h.BlockOf[i]; id >= 0 {
+			b := &a.h.Blocks[id]
+			if int(b.Alloc) == i {
 				count(b, 1)
 			} else {
 				count(b, -1)
@@ -298,19 +300,19 @@ func (a *Analysis) phaseCategories(list []Phase) {
 func (a *Analysis) stepReports() []Step {
 	list := []Step{}
 	for _, s := range a.spans {
-		if s.step < 0 {
+		if s.Step < 0 {
 			continue
 		}
-		if n := len(list); n == 0 || list[n-1].Step != s.step {
-			list = append(list, Step{Step: s.step, Event: EventRange{s.first, s.end}, PeakAt: s.first})
+		if n := len(list); n == 0 || list[n-1].Step != s.Step {
+			list = append(list, Step{Step: s.Step, Event: EventRange{s.First, s.End}, PeakAt: s.First})
 		}
 		t := &list[len(list)-1]
-		t.Event.End, t.End = s.end, a.usage(s.end-1)
-		for i := s.first; i < s.end; i++ {
-			if a.h.allocated[i] > t.Peak.AllocatedBytes {
-				t.Peak.AllocatedBytes, t.PeakAt = a.h.allocated[i], i
+		t.Event.End, t.End = s.End, a.usage(s.End-1)
+		for i := s.First; i < s.End; i++ {
+			if a.h.Allocated[i] > t.Peak.AllocatedBytes {
+				t.Peak.AllocatedBytes, t.PeakAt = a.h.Allocated[i], i
 			}
-			t.Peak.ReservedBytes = max(t.Peak.ReservedBytes, a.h.reserved[i])
+			t.Peak.ReservedBytes = max(t.Peak.ReservedBytes, a.h.Reserved[i])
 		}
 	}
 	return list

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot/replay"
 )
 
@@ -49,7 +51,7 @@ const (
 // on, or the first if it went on from all.
 func (a *Analysis) outOfMemory() *OutOfMemory {
 	entry := -1
-	for _, i := range a.h.oom {
+	for _, i := range a.h.OOMs {
 		if i >= a.first && i < a.end {
 			entry = i
 		}
@@ -57,26 +59,26 @@ func (a *Analysis) outOfMemory() *OutOfMemory {
 	if entry < 0 {
 		return nil
 	}
-	t := &a.h.trace[entry]
-	f := a.h.facts(entry)
+	t := &a.h.Trace[entry]
+	f := a.h.Facts(entry)
 	at := entry - 1
-	o := &OutOfMemory{Event: entry, Time: a.seconds(entry), RequestedBytes: t.Bytes, Line: a.name(f.line), Op: a.name(f.op), Usage: a.usage(at),
-		Failures: len(a.h.oom), Settings: []Attempt{}}
-	if f.node != 0 {
-		o.Op = a.name(f.node) + " " + o.Op
+	o := &OutOfMemory{Event: entry, Time: a.seconds(entry), RequestedBytes: t.Bytes, Line: a.name(f.Line), Op: a.name(f.Op), Usage: a.usage(at),
+		Failures: len(a.h.OOMs), Settings: []Attempt{}}
+	if f.Node != 0 {
+		o.Op = a.name(f.Node) + " " + o.Op
 	}
 	o.UnallocatedBytes = o.ReservedBytes - o.AllocatedBytes
 	_, o.LargestHoleBytes = holes(a.segmentsAt(at))
 	if free := t.DeviceFreeBytes; free >= 0 {
 		o.DeviceFreeBytes = &free
 	}
-	switch l := replay.LimitOf(a.snapshot, a.h.device); l.Kind {
+	switch l := replay.LimitOf(a.snapshot, a.h.Device); l.Kind {
 	case replay.CardLimit:
 		o.Limit, o.LimitBytes = "device", l.Bytes
 	case replay.CapLimit:
 		o.Limit, o.LimitBytes = "cap", l.Bytes
 	default:
-		o.Limit, o.LimitBytes = "unknown", slices.Max(a.h.reserved[:entry+1])
+		o.Limit, o.LimitBytes = "unknown", slices.Max(a.h.Reserved[:entry+1])
 	}
 	m := a.Moment(at)
 	o.ByLine, o.ByCategory = m.ByLine, m.ByCategory
@@ -86,7 +88,7 @@ func (a *Analysis) outOfMemory() *OutOfMemory {
 
 // attempts replays the history under settings that people try.
 func (a *Analysis) attempts(o *OutOfMemory) {
-	if len(a.h.trace) > replayEntries {
+	if len(a.h.Trace) > replayEntries {
 		o.Settings = append(o.Settings, Attempt{Settings: "(not tried)", Error: fmt.Sprintf("the history has more than %d entries", replayEntries)})
 		return
 	}
@@ -100,7 +102,7 @@ func (a *Analysis) attempts(o *OutOfMemory) {
 			panic(err) // the list is ours
 		}
 		t := Attempt{Settings: text}
-		r, err := replay.Run(a.snapshot, replay.Options{Device: &a.h.device, Config: &c, LimitBytes: o.LimitBytes})
+		r, err := replay.Run(a.snapshot, replay.Options{Device: &a.h.Device, Config: &c, LimitBytes: o.LimitBytes})
 		switch {
 		case err != nil:
 			t.Error = err.Error()
@@ -121,16 +123,16 @@ func (e *evidence) failure() *Finding {
 		return nil
 	}
 	f := &Finding{Kind: "out_of_memory", Bytes: o.RequestedBytes, rank: rankFailure}
-	alive := e.h.aliveAt(o.Event - 1)
-	var most Category
-	for c := range numCategories {
-		if o.ByCategory[categoryName(Category(c))] > o.ByCategory[categoryName(most)] {
-			most = Category(c)
+	alive := e.h.AliveAt(o.Event - 1)
+	var most instrument.Category
+	for c := range instrument.NumCategories {
+		if o.ByCategory[infer.CategoryName(instrument.Category(c))] > o.ByCategory[infer.CategoryName(most)] {
+			most = instrument.Category(c)
 		}
 	}
 	var cause []int32
 	for _, id := range alive {
-		if e.h.blocks[id].category == most {
+		if e.h.Blocks[id].Category == most {
 			cause = append(cause, id)
 		}
 	}
@@ -181,14 +183,14 @@ func (e *evidence) failure() *Finding {
 }
 
 // causes say what fills memory, and what makes it less.
-var causes = [numCategories]struct{ what, remedy string }{
-	Unknown:            {"memory of unknown purpose", "Record the history from the start, with stacks=\"python\" or \"all\"."},
-	Parameter:          {"parameters", "Load the model in bfloat16 or quantized, or shard it over cards."},
-	OptimizerState:     {"optimizer state", "Use an optimizer with less state (Adafactor, 8-bit Adam), LoRA, or shard it (FSDP, ZeRO)."},
-	Workspace:          {"library workspaces", "Set CUBLAS_WORKSPACE_CONFIG to smaller workspaces."},
-	Gradient:           {"gradients", "Train fewer parameters (LoRA), or step the optimizer in the backward pass."},
-	Activation:         {"activations", "Make the batch or the sequences smaller (with gradient accumulation for the same effect), or checkpoint: model.gradient_checkpointing_enable()."},
-	Input:              {"input data", "Move one batch at a time to the device."},
-	Temporary:          {"temporaries", "Make the batch or the sequences smaller."},
-	OptimizerTemporary: {"optimizer temporaries", "Pass fused=True to the optimizer, or foreach=False."},
+var causes = [instrument.NumCategories]struct{ what, remedy string }{
+	instrument.Other:              {"memory of unknown purpose", "Record the history from the start, with stacks=\"python\" or \"all\"."},
+	instrument.Parameter:          {"parameters", "Load the model in bfloat16 or quantized, or shard it over cards."},
+	instrument.OptimizerState:     {"optimizer state", "Use an optimizer with less state (Adafactor, 8-bit Adam), LoRA, or shard it (FSDP, ZeRO)."},
+	instrument.Workspace:          {"library workspaces", "Set CUBLAS_WORKSPACE_CONFIG to smaller workspaces."},
+	instrument.Gradient:           {"gradients", "Train fewer parameters (LoRA), or step the optimizer in the backward pass."},
+	instrument.Activation:         {"activations", "Make the batch or the sequences smaller (with gradient accumulation for the same effect), or checkpoint: model.gradient_checkpointing_enable()."},
+	instrument.Input:              {"input data", "Move one batch at a time to the device."},
+	instrument.Temporary:          {"temporaries", "Make the batch or the sequences smaller."},
+	instrument.OptimizerTemporary: {"optimizer temporaries", "Pass fused=True to the optimizer, or foreach=False."},
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -14,29 +16,29 @@ func (a *Analysis) WriteProfile(w io.Writer) error {
 	p := &profile.Profile{
 		SampleType:        []*profile.ValueType{{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"}},
 		DefaultSampleType: "inuse_space",
-		TimeNanos:         a.h.trace[max(a.peak, 0)].TimeMicros * 1000,
+		TimeNanos:         a.h.Trace[max(a.peak, 0)].TimeMicros * 1000,
 		PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
 		Period:            1,
 	}
 	b := profileBuilder{p: p, functions: map[snapshot.Frame]*profile.Function{}, locations: map[snapshot.Frame]*profile.Location{}}
 	type key struct {
 		stack    snapshot.StackID
-		line, op nameID
-		category Category
+		line, op infer.NameID
+		category instrument.Category
 	}
 	samples := map[key]*profile.Sample{}
-	for _, id := range a.h.aliveAt(a.peak) {
-		x := &a.h.blocks[id]
+	for _, id := range a.h.AliveAt(a.peak) {
+		x := &a.h.Blocks[id]
 		line, _ := a.lineOf(x)
-		k := key{x.stack, line, a.opOf(x), x.category}
+		k := key{x.Stack, line, a.opOf(x), x.Category}
 		s := samples[k]
 		if s == nil {
-			s = &profile.Sample{Value: make([]int64, 2), Label: map[string][]string{"category": {categoryName(x.category)}}, Location: b.stack(a, x)}
+			s = &profile.Sample{Value: make([]int64, 2), Label: map[string][]string{"category": {infer.CategoryName(x.Category)}}, Location: b.stack(a, x)}
 			samples[k] = s
 			p.Sample = append(p.Sample, s)
 		}
 		s.Value[0]++
-		s.Value[1] += x.bytes
+		s.Value[1] += x.Bytes
 	}
 	if err := p.CheckValid(); err != nil {
 		return err
@@ -51,16 +53,16 @@ type profileBuilder struct {
 }
 
 // stack is the locations of a block's stack, the innermost first.
-func (b *profileBuilder) stack(a *Analysis, x *block) []*profile.Location {
+func (b *profileBuilder) stack(a *Analysis, x *infer.Block) []*profile.Location {
 	var list []*profile.Location
 	python := false
-	for _, id := range a.snapshot.StackFrames(x.stack) {
+	for _, id := range a.snapshot.StackFrames(x.Stack) {
 		f := a.snapshot.Frame(id)
-		o := frameOf(f)
-		if o.origin == native && o.op == "" && o.node == "" || o.marks&markModule != 0 {
+		o := infer.FrameOf(f)
+		if o.Origin == infer.Native && o.Op == "" && o.Node == "" || o.Marks&infer.MarkModule != 0 {
 			continue
 		}
-		python = python || o.origin != native
+		python = python || o.Origin != infer.Native
 		list = append(list, b.location(f))
 	}
 	if !python {

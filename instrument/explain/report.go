@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -134,11 +135,11 @@ func Explain(s *snapshot.Snapshot, o Options) (*Report, error) {
 type Analysis struct {
 	snapshot    *snapshot.Snapshot
 	options     Options
-	h           *history
-	spans       []span
+	h           *infer.History
+	spans       []infer.Span
 	first, end  int // entries in the window
 	peak, high  int // entries of both peaks; before if it is what was there before
-	backwardFor map[int32]nameID
+	backwardFor map[int32]infer.NameID
 }
 
 // Analyze looks a device's history through.
@@ -147,9 +148,9 @@ func Analyze(s *snapshot.Snapshot, o Options) (*Analysis, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := newHistory(s, device)
-	a := &Analysis{snapshot: s, options: o, h: h, spans: h.phases(s.Annotations)}
-	h.categorize(a.spans)
+	h := infer.New(s, device)
+	a := &Analysis{snapshot: s, options: o, h: h, spans: h.Phases(s.Annotations)}
+	h.Categorize(a.spans)
 	if err := a.window(); err != nil {
 		return nil, err
 	}
@@ -193,7 +194,7 @@ func pickDevice(s *snapshot.Snapshot, want *int) (int, error) {
 
 // window finds the entries between FromSeconds and ToSeconds.
 func (a *Analysis) window() error {
-	trace := a.h.trace
+	trace := a.h.Trace
 	a.first, a.end = 0, len(trace)
 	if len(trace) == 0 {
 		return nil
@@ -213,34 +214,34 @@ func (a *Analysis) window() error {
 // entryAt is the last entry that is not later than seconds into the history,
 // -1 if there is none.
 func (a *Analysis) entryAt(seconds float64) int {
-	micros := a.h.trace[0].TimeMicros + int64(math.Round(min(seconds, 1e9)*1e6))
-	return sort.Search(len(a.h.trace), func(i int) bool { return a.h.trace[i].TimeMicros > micros }) - 1
+	micros := a.h.Trace[0].TimeMicros + int64(math.Round(min(seconds, 1e9)*1e6))
+	return sort.Search(len(a.h.Trace), func(i int) bool { return a.h.Trace[i].TimeMicros > micros }) - 1
 }
 
 // seconds is an entry's time since the first one.
 func (a *Analysis) seconds(entry int) float64 {
-	if entry < 0 || len(a.h.trace) == 0 {
+	if entry < 0 || len(a.h.Trace) == 0 {
 		return 0
 	}
-	return float64(a.h.trace[entry].TimeMicros-a.h.trace[0].TimeMicros) / 1e6
+	return float64(a.h.Trace[entry].TimeMicros-a.h.Trace[0].TimeMicros) / 1e6
 }
 
 // usage is both counters after an entry.
 func (a *Analysis) usage(entry int) Usage {
 	if entry < 0 {
-		return Usage{a.h.initial.Allocated.Current, a.h.initial.Reserved.Current}
+		return Usage{a.h.Initial.Allocated.Current, a.h.Initial.Reserved.Current}
 	}
-	return Usage{a.h.allocated[entry], a.h.reserved[entry]}
+	return Usage{a.h.Allocated[entry], a.h.Reserved[entry]}
 }
 
 func (a *Analysis) findPeaks() {
 	a.peak, a.high = a.first-1, a.first-1
 	at := a.usage(a.first - 1)
 	for i := a.first; i < a.end; i++ {
-		if v := a.h.allocated[i]; v > at.AllocatedBytes {
+		if v := a.h.Allocated[i]; v > at.AllocatedBytes {
 			a.peak, at.AllocatedBytes = i, v
 		}
-		if v := a.h.reserved[i]; v > at.ReservedBytes {
+		if v := a.h.Reserved[i]; v > at.ReservedBytes {
 			a.high, at.ReservedBytes = i, v
 		}
 	}
@@ -250,12 +251,12 @@ func (a *Analysis) findPeaks() {
 func (a *Analysis) notes() []string {
 	var list []string
 	switch {
-	case len(a.h.trace) == 0:
+	case len(a.h.Trace) == 0:
 		list = append(list, "The file has no history: this is what was allocated when it was taken, not a peak. Record one with torch.cuda.memory._record_memory_history().")
-	case a.h.estimated != "":
-		list = append(list, "Bytes are estimates, requests rounded to 512: "+a.h.estimated)
+	case a.h.Estimated != "":
+		list = append(list, "Bytes are estimates, requests rounded to 512: "+a.h.Estimated)
 	}
-	if len(a.h.stacks.facts) < 2 {
+	if len(a.h.Stacks.Facts) < 2 {
 		list = append(list, "The file has no stacks: lines, phases and most categories cannot be told. Record with stacks=\"python\" or \"all\".")
 	}
 	return list
@@ -263,12 +264,12 @@ func (a *Analysis) notes() []string {
 
 // Report puts the analysis together.
 func (a *Analysis) Report() *Report {
-	last := len(a.h.trace) - 1
-	r := &Report{Device: a.h.device, Events: len(a.h.trace), Seconds: a.seconds(last), Before: a.usage(before), End: a.usage(last),
+	last := len(a.h.Trace) - 1
+	r := &Report{Device: a.h.Device, Events: len(a.h.Trace), Seconds: a.seconds(last), Before: a.usage(infer.Before), End: a.usage(last),
 		Peak: a.Moment(a.peak), PeakReserved: a.Moment(a.high), Phases: a.phaseReports(), Steps: a.stepReports(), Annotations: a.annotations(), Notes: []string{}}
 	r.Notes = append(r.Notes, a.notes()...)
 	r.CategoryBasis = "inferred"
-	if n := len(a.h.blocks); n > 0 && a.h.blocks[n-1].recorded {
+	if n := len(a.h.Blocks); n > 0 && a.h.Blocks[n-1].Recorded {
 		r.CategoryBasis = "recorded"
 	}
 	r.OOM = a.outOfMemory()

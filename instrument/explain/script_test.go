@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
@@ -289,8 +291,8 @@ func TestKeptGradients(t *testing.T) {
 		if f := has(r, "kept_gradients"); (f != nil) == zero || f != nil && f.Bytes != scriptLayers*4*mib {
 			t.Errorf("zeroed %v: %+v", zero, f)
 		}
-		for c, want := range map[Category]int64{Parameter: scriptLayers * 4 * mib, OptimizerState: 2 * scriptLayers * 4 * mib} {
-			if got := r.Peak.ByCategory[categoryName(c)]; got != want {
+		for c, want := range map[instrument.Category]int64{instrument.Parameter: scriptLayers * 4 * mib, instrument.OptimizerState: 2 * scriptLayers * 4 * mib} {
+			if got := r.Peak.ByCategory[infer.CategoryName(c)]; got != want {
 				t.Errorf("%v %d, want %d", c, got, want)
 			}
 		}
@@ -308,8 +310,8 @@ func TestLateHistory(t *testing.T) {
 		p.train(false, true, nil)
 	}
 	r := explained(t, p.end(), Options{})
-	for c, want := range map[Category]int64{Parameter: scriptLayers * 4 * mib, OptimizerState: 2 * scriptLayers * 4 * mib} {
-		if got := r.Peak.ByCategory[categoryName(c)]; got != want {
+	for c, want := range map[instrument.Category]int64{instrument.Parameter: scriptLayers * 4 * mib, instrument.OptimizerState: 2 * scriptLayers * 4 * mib} {
+		if got := r.Peak.ByCategory[infer.CategoryName(c)]; got != want {
 			t.Errorf("%v %d, want %d: %v", c, got, want, r.Peak.ByCategory)
 		}
 	}
@@ -366,7 +368,7 @@ func TestRecordedCategories(t *testing.T) {
 	frames := func(op string) []snapshot.Frame {
 		return []snapshot.Frame{{Filename: "operation", Name: op}, {Filename: "module", Name: "layers.0"}}
 	}
-	for i, c := range []Category{Parameter, OptimizerState, Activation} {
+	for i, c := range []instrument.Category{instrument.Parameter, instrument.OptimizerState, instrument.Activation} {
 		p.alloc(int64(i+1)*mib, frames("linear.forward"))
 		p.trace[i].Note = p.s.AddNote(snapshot.Note{Category: c.String()})
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/instrument/explain/infer"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
@@ -118,8 +119,8 @@ func (t *text) moment(title string, m *Moment, tables bool) {
 	t.heading("by category (%s, as asked for)", t.basis)
 	var rows [][]string
 	for _, c := range instrument.Categories() {
-		if n := m.ByCategory[categoryName(c)]; n > 0 {
-			rows = append(rows, []string{t.bytes(n), share(n, m.AllocatedBytes), strings.ReplaceAll(categoryName(c), "_", " ")})
+		if n := m.ByCategory[infer.CategoryName(c)]; n > 0 {
+			rows = append(rows, []string{t.bytes(n), share(n, m.AllocatedBytes), strings.ReplaceAll(infer.CategoryName(c), "_", " ")})
 		}
 	}
 	if n := m.ByCategory[rounding]; n > 0 {

@@ -1,4 +1,4 @@
-package explain
+package infer
 
 import (
 	"path"
@@ -8,43 +8,43 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
-// origin is whose code a frame is in.
-type origin uint8
+// Origin is whose code a frame is in.
+type Origin uint8
 
 const (
-	native      origin = iota // C and C++: the unwinder, the allocator, the dispatcher, the interpreter
-	interpreter               // Python's own library
-	torchCode                 // PyTorch's Python
-	library                   // any other installed package
-	user                      // the program itself
-	modulePath                // a level of this module's own snapshots
+	Native      Origin = iota // C and C++: the unwinder, the allocator, the dispatcher, the interpreter
+	Interpreter               // Python's own library
+	TorchCode                 // PyTorch's Python
+	Library                   // any other installed package
+	User                      // the program itself
+	ModulePath                // a level of this module's own snapshots
 )
 
-// mark is what a frame shows about the phase that its stack is in.
-type mark uint16
+// Mark is what a frame shows about the phase that its stack is in.
+type Mark uint16
 
 const (
-	markModule    mark = 1 << iota // a module is called
+	MarkModule    Mark = 1 << iota // a module is called
 	markOptimizer                  // an optimizer steps
 	markZero                       // gradients are zeroed
 	markBackward                   // the autograd engine runs
 	markFunction                   // a Python autograd function is applied: backward if nothing is below it
 	markBuild                      // a module or tensor is made, loaded or moved
 	markRecompute                  // a checkpointed segment runs again
-	markCache                      // a key/value cache is extended
+	MarkCache                      // a key/value cache is extended
 	markReducer                    // distributed training's own buffers
 	markWorkspace                  // a library's workspace is taken
-	markLoss                       // a loss is computed
+	MarkLoss                       // a loss is computed
 	markForward                    // a function named forward
-	markAttention                  // attention is computed
+	MarkAttention                  // attention is computed
 )
 
-// frameFacts is what one frame says, whatever the stack that it is in.
-type frameFacts struct {
-	origin origin
-	marks  mark
-	op     string // that a native frame runs, beyond making room for a result
-	node   string // the autograd node whose backward runs
+// FrameFacts is what one frame says, whatever the stack that it is in.
+type FrameFacts struct {
+	Origin Origin
+	Marks  Mark
+	Op     string // that a native frame runs, beyond making room for a result
+	Node   string // the autograd node whose backward runs
 }
 
 // nodePattern is the backward pass of an autograd node.
@@ -53,52 +53,52 @@ var nodePattern = regexp.MustCompile(`torch::autograd::(?:generated::)?(\w+Backw
 // torchFile are files of PyTorch's own Python.
 var torchFile = regexp.MustCompile(`(?:^|/)(?:site-packages/|dist-packages/)?torch/|/torchinductor_|^<eval_with_key>`)
 
-// frameOf classifies a frame by its file and name.
-func frameOf(f snapshot.Frame) frameFacts {
+// FrameOf classifies a frame by its file and name.
+func FrameOf(f snapshot.Frame) FrameFacts {
 	file := strings.ReplaceAll(f.Filename, `\`, "/")
-	o := native
+	o := Native
 	switch f.Kind() {
 	case snapshot.UserFrame:
-		o = user
+		o = User
 	case snapshot.LibraryFrame:
-		if o = library; torchFile.MatchString(file) {
-			o = torchCode
+		if o = Library; torchFile.MatchString(file) {
+			o = TorchCode
 		}
 	case snapshot.InterpreterFrame:
-		o = interpreter
+		o = Interpreter
 	case snapshot.ModuleFrame:
-		return frameFacts{origin: modulePath}
+		return FrameFacts{Origin: ModulePath}
 	case snapshot.OperationFrame:
 		if file == "operation" {
-			return frameFacts{origin: modulePath}
+			return FrameFacts{Origin: ModulePath}
 		}
 	}
-	if o == native {
+	if o == Native {
 		return nativeFrame(f)
 	}
-	return frameFacts{origin: o, marks: pythonMarks(o, file, f.Name)}
+	return FrameFacts{Origin: o, Marks: pythonMarks(o, file, f.Name)}
 }
 
-func nativeFrame(frame snapshot.Frame) frameFacts {
+func nativeFrame(frame snapshot.Frame) FrameFacts {
 	name := frame.Name
-	var f frameFacts
+	var f FrameFacts
 	if m := nodePattern.FindStringSubmatch(name); m != nil {
-		f.node, f.marks = m[1], markBackward
+		f.Node, f.Marks = m[1], markBackward
 	} else {
-		f.op = frame.Operation()
+		f.Op = frame.Operation()
 	}
 	switch {
 	case strings.Contains(name, "torch::autograd::Engine::"), strings.Contains(name, "torch::autograd::PyNode::apply"):
-		f.marks |= markBackward
+		f.Marks |= markBackward
 	case strings.Contains(name, "getCUDABlasLtWorkspace"), strings.Contains(name, "getNewWorkspace"), strings.Contains(name, "getNewCUDABlasLtWorkspace"),
 		strings.Contains(name, "getCurrentCUDABlasHandle"):
-		f.marks |= markWorkspace
-	case f.op == "cross_entropy_loss", strings.HasPrefix(f.op, "nll_loss"), f.op == "log_softmax", f.op == "_log_softmax":
-		f.marks |= markLoss
-	case strings.Contains(f.op, "attention"):
-		f.marks |= markAttention
+		f.Marks |= markWorkspace
+	case f.Op == "cross_entropy_loss", strings.HasPrefix(f.Op, "nll_loss"), f.Op == "log_softmax", f.Op == "_log_softmax":
+		f.Marks |= MarkLoss
+	case strings.Contains(f.Op, "attention"):
+		f.Marks |= MarkAttention
 	case strings.Contains(name, "c10d::Reducer"):
-		f.marks |= markReducer
+		f.Marks |= markReducer
 	}
 	return f
 }
@@ -106,13 +106,13 @@ func nativeFrame(frame snapshot.Frame) frameFacts {
 // fileMarks are files of which any function is a sign.
 var fileMarks = []struct {
 	part string
-	mark mark
+	mark Mark
 }{
 	{"torch/nn/utils/clip_grad.py", markOptimizer},
 	{"torch/amp/grad_scaler.py", markOptimizer},
 	{"torch/cuda/amp/grad_scaler.py", markOptimizer},
-	{"torch/nn/modules/loss.py", markLoss},
-	{"loss_utils.py", markLoss},
+	{"torch/nn/modules/loss.py", MarkLoss},
+	{"loss_utils.py", MarkLoss},
 	{"deepspeed/ops/adam/", markOptimizer},
 }
 
@@ -120,10 +120,10 @@ var fileMarks = []struct {
 // (any file if it is empty).
 var nameMarks = []struct {
 	name, part string
-	mark       mark
+	mark       Mark
 }{
-	{"_call_impl", "torch/nn/modules/module.py", markModule},
-	{"_wrapped_call_impl", "torch/nn/modules/module.py", markModule},
+	{"_call_impl", "torch/nn/modules/module.py", MarkModule},
+	{"_wrapped_call_impl", "torch/nn/modules/module.py", MarkModule},
 	{"zero_grad", "", markZero},
 	{"_engine_run_backward", "torch/autograd/", markBackward},
 	{"backward", "torch/autograd/", markBackward},
@@ -141,13 +141,13 @@ var nameMarks = []struct {
 	{"unpack_hook", "torch/utils/checkpoint.py", markRecompute},
 	{"backward", "checkpoint", markRecompute},
 	{"recompute_fn", "torch/utils/checkpoint.py", markRecompute},
-	{"cross_entropy", "torch/nn/functional.py", markLoss},
-	{"nll_loss", "torch/nn/functional.py", markLoss},
-	{"log_softmax", "torch/nn/functional.py", markLoss},
+	{"cross_entropy", "torch/nn/functional.py", MarkLoss},
+	{"nll_loss", "torch/nn/functional.py", MarkLoss},
+	{"log_softmax", "torch/nn/functional.py", MarkLoss},
 }
 
-func pythonMarks(o origin, file, name string) mark {
-	var m mark
+func pythonMarks(o Origin, file, name string) Mark {
+	var m Mark
 	for _, f := range fileMarks {
 		if strings.Contains(file, f.part) {
 			m |= f.mark
@@ -159,18 +159,18 @@ func pythonMarks(o origin, file, name string) mark {
 		}
 	}
 	folder, base := path.Split(file)
-	if o != user && name == "step" && (strings.Contains(path.Base(folder), "optim") || strings.Contains(base, "optim")) ||
+	if o != User && name == "step" && (strings.Contains(path.Base(folder), "optim") || strings.Contains(base, "optim")) ||
 		strings.HasSuffix(file, "torch/optim/optimizer.py") && (name == "wrapper" || name == "_use_grad") {
 		m |= markOptimizer
 	}
 	if lower := strings.ToLower(name); strings.Contains(lower, "attention") || strings.Contains(lower, "sdpa") {
-		m |= markAttention
+		m |= MarkAttention
 	}
 	if name == "forward" || strings.HasSuffix(name, ".forward") {
 		m |= markForward
 	}
 	if strings.Contains(strings.ToLower(path.Base(file)), "cache") && (name == "update" || strings.HasPrefix(name, "append")) {
-		m |= markCache
+		m |= MarkCache
 	}
 	return m
 }
