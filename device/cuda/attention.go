@@ -7,18 +7,37 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
-// attentionShape describes causal attention: q (batch, queries, heads·size), k
+// attentionShape describes attention: q (batch, queries, heads·size), k
 // and v (batch, keys, kvHeads·size), contiguous within a position.
 type attentionShape struct {
 	kernel.Attention
 	// Elements from position to position; 0 means that positions follow each
 	// other without a gap.
 	qStride, kStride, vStride, oStride int
+
+	seed uint64 // of the weights that are dropped
+	pass int64
+}
+
+// options are the definitions that compile kernels for what the shape asks for
+// beside causal attention over all earlier keys; see mask.cuh.
+func (s *attentionShape) options() string {
+	defines := ""
+	for _, o := range [...]struct {
+		set    bool
+		define string
+	}{{s.SoftCap != 0, " -DCAPPED=1"}, {s.Window != 0, " -DWINDOWED=1"}, {s.Bidirectional, " -DBOTHWAYS=1"}, {s.Probability != 0, " -DDROPPING=1"}} {
+		if o.set {
+			defines += o.define
+		}
+	}
+	return defines
 }
 
 func (s *attentionShape) strides() {
@@ -37,10 +56,7 @@ func (s *attentionShape) check() error {
 	if s.KVHeads <= 0 || s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("attention: %d query heads are not a multiple of %d key heads", s.Heads, s.KVHeads)
 	}
-	if s.Window != 0 || s.SoftCap != 0 || s.Bidirectional || s.Probability != 0 {
-		return fmt.Errorf("attention with a window, a soft cap, dropout or without causality has no kernel here")
-	}
-	if s.Keys < s.Queries {
+	if s.Keys < s.Queries && !(s.Bidirectional && s.Window == 0) {
 		return fmt.Errorf("attention: %d queries for %d keys", s.Queries, s.Keys)
 	}
 	if s.Size <= 0 || s.Size > 256 {
@@ -110,9 +126,9 @@ func (d *Device) attentionTile(k *attentionKernel, s *attentionShape, elem devic
 
 // attentionFunction is a kernel compiled for a head size and a tile.
 func (d *Device) attentionFunction(file, name string, s *attentionShape, elem device.DType, t attentionTile, bytes int) (*function, error) {
-	key := kernelKey{file: file, name: name, elem: elem, head: s.Size<<16 | t.rows<<8 | t.cols}
+	key := kernelKey{file: file, name: name, elem: elem, head: s.Size<<16 | t.rows<<8 | t.cols, options: s.options()}
 	known := d.functions[key] != nil
-	defines := fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.Size, t.rows, t.cols)
+	defines := fmt.Sprintf("-DHEAD=%d -DROWS=%d -DCOLS=%d", s.Size, t.rows, t.cols) + key.options
 	f, err := d.kernelWith(key, defines)
 	if err == nil && !known {
 		err = result(C.tidemark_allow_shared(d.ccontext(), f.c(), C.int(bytes)))
@@ -164,6 +180,13 @@ func (d *Device) attentionArguments(a *arguments, s *attentionShape, double bool
 		a.i64(int64(n))
 	}
 	a.real(s.Scale, double)
+	a.place(0, 8) // a structure with numbers of 8 bytes
+	a.i32(s.Window)
+	a.u32(uint32(math.Ceil(float64(float32(s.Probability)) * (1 << 24))))
+	a.u64(s.seed)
+	a.u64(s.Stream(s.pass))
+	a.real(s.SoftCap, double)
+	a.real(1/(1-s.Probability), double)
 }
 
 // attentionBackward writes dq, dk and dv, which have the strides of q, k and v;
@@ -248,7 +271,7 @@ func (d *Device) attentionBackwardShared(q, k, v, o, dout, lse, delta, dq, dk, d
 
 // attentionOf reads a call's attributes.
 func attentionOf(c *device.Call) attentionShape {
-	return attentionShape{Attention: c.Attributes.(kernel.Attention)}
+	return attentionShape{Attention: c.Attributes.(kernel.Attention), seed: c.Seed, pass: c.Pass}
 }
 
 func attentionForwardCall(d *Device, c *device.Call) error {

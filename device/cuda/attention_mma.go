@@ -94,17 +94,17 @@ func (d *Device) tensorCores(s *attentionShape, ts ...device.Tensor) bool {
 	return true
 }
 
-// mmaFunction finds a kernel compiled for a head size, with its tile and its
+// mmaFunction finds a kernel compiled for a head size and options, with its tile and its
 // shared memory.
-func (d *Device) mmaFunction(k *mmaKernel, size int) (*function, mmaTile, int, error) {
-	t, _ := k.tile(size, d.sharedBytes)
-	bytes := k.sharedBytes(t, size)
-	key := kernelKey{file: k.file, name: k.name, elem: device.BFloat16, head: size}
+func (d *Device) mmaFunction(k *mmaKernel, s *attentionShape) (*function, mmaTile, int, error) {
+	t, _ := k.tile(s.Size, d.sharedBytes)
+	bytes := k.sharedBytes(t, s.Size)
+	key := kernelKey{file: k.file, name: k.name, elem: device.BFloat16, head: s.Size, options: s.options()}
 	for _, n := range []int{t.rows, t.cols, t.warps, t.split, t.blocks, t.keep} {
 		key.head = key.head<<8 | n
 	}
 	known := d.functions[key] != nil
-	f, err := d.kernelWith(key, t.defines(size))
+	f, err := d.kernelWith(key, t.defines(s.Size)+key.options)
 	if err == nil && !known {
 		err = result(C.tidemark_allow_shared(d.ccontext(), f.c(), C.int(bytes)))
 	}
@@ -119,7 +119,7 @@ func (t mmaTile) defines(size int) string {
 
 // mmaForward is attentionForward on tensor cores.
 func (d *Device) mmaForward(q, k, v, o, lse device.Tensor, s *attentionShape) error {
-	f, t, bytes, err := d.mmaFunction(&mmaForwardKernel, s.Size)
+	f, t, bytes, err := d.mmaFunction(&mmaForwardKernel, s)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (d *Device) mmaBackward(q, k, v, o, dout, lse, delta, dq, dk, dv device.Ten
 
 // mmaBackwardQ writes delta and dq.
 func (d *Device) mmaBackwardQ(q, k, v, o, dout, lse, delta, dq device.Tensor, s *attentionShape) error {
-	f, t, bytes, err := d.mmaFunction(&mmaBackwardQKernel, s.Size)
+	f, t, bytes, err := d.mmaFunction(&mmaBackwardQKernel, s)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (d *Device) mmaBackwardQ(q, k, v, o, dout, lse, delta, dq device.Tensor, s 
 
 // mmaBackwardKV reads delta and writes dk and dv.
 func (d *Device) mmaBackwardKV(q, k, v, dout, lse, delta, dk, dv device.Tensor, s *attentionShape) error {
-	f, t, bytes, err := d.mmaFunction(&mmaBackwardKVKernel, s.Size)
+	f, t, bytes, err := d.mmaFunction(&mmaBackwardKVKernel, s)
 	if err != nil {
 		return err
 	}

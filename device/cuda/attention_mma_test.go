@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -41,10 +40,18 @@ func TestTensorCoreAttention(t *testing.T) {
 		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 257, Keys: 257, Heads: 1, KVHeads: 1, Size: 64}}, true},
 		{attentionShape{Attention: kernel.Attention{Batch: 1, Queries: 257, Keys: 257, Heads: 1, KVHeads: 1, Size: 128}}, false},
 	}
+	for _, o := range attentionOptions {
+		for _, size := range []int{32, 128} {
+			shapes = append(shapes, struct {
+				attentionShape
+				packed bool
+			}{attentionShape{Attention: o.of(2, 1, size), seed: 7, pass: 3}, false})
+		}
+	}
 	for _, shape := range shapes {
 		s := shape.attentionShape
 		s.Scale = 1 / math.Sqrt(float64(s.Size))
-		name := fmt.Sprintf("%d_of_%d_H%d_KV%d_D%d", s.Queries, s.Keys, s.Heads, s.KVHeads, s.Size)
+		name := s.title()
 		if shape.packed {
 			name += "_packed"
 		}
@@ -81,7 +88,7 @@ func testTensorCoreAttention(l *lab, s attentionShape, packed bool) {
 		q, k, v = l.random(n), l.random(m), l.random(m)
 		tq, tk, tv = l.tensor(half, q), l.tensor(half, k), l.tensor(half, v)
 	}
-	wo, wlse, wdq, wdk, wdv := attentionReference(q, k, v, dout, s)
+	wo, wlse, wdq, wdk, wdv := attentionReference(l, q, k, v, dout, s)
 	if packed { // the three gradients lie in one tensor, each where the others have zeros
 		width := s.Heads * s.Size
 		for i, g := range wdk {

@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device"
@@ -11,40 +13,54 @@ import (
 )
 
 // attentionReference computes attention and its gradients in float64. Values
-// are laid out as the shape's strides say.
-func attentionReference(q, k, v, dout []float64, s attentionShape) (o, lse, dq, dk, dv []float64) {
+// are laid out as the shape's strides say. Weights are dropped as the dropout
+// kernel drops the elements of their matrix.
+func attentionReference(l *lab, q, k, v, dout []float64, s attentionShape) (o, lse, dq, dk, dv []float64) {
 	s.strides()
+	mask := each(make([]float64, s.Batch*s.Heads*s.Queries*s.Keys), func(int) float64 { return 1 })
+	if s.Probability > 0 {
+		ones, m := l.tensor(device.Float64, mask), l.empty(device.Float64, len(mask))
+		l.check(l.d.dropout(ones, m, s.seed, s.Stream(s.pass), s.Probability, false))
+		mask = l.values(m)
+	}
 	o, lse = make([]float64, s.Batch*s.Queries*s.oStride), make([]float64, s.Batch*s.Heads*s.Queries)
 	dq, dk, dv = make([]float64, len(q)), make([]float64, len(k)), make([]float64, len(v))
 	scale := s.Scale
-	p, dp := make([]float64, s.Keys), make([]float64, s.Keys)
+	p, dp, slope := make([]float64, s.Keys), make([]float64, s.Keys), make([]float64, s.Keys)
 	for b := range s.Batch {
 		for h := range s.Heads {
 			kv := h / (s.Heads / s.KVHeads)
 			for t := range s.Queries {
 				qt := q[(b*s.Queries+t)*s.qStride+h*s.Size:]
 				ot := (b*s.Queries+t)*s.oStride + h*s.Size
-				n := t + 1 + s.Keys - s.Queries
-				for u := range n {
+				from, to := s.Visible(t)
+				for u := from; u < to; u++ {
 					p[u] = 0
 					for c := range s.Size {
 						p[u] += scale * qt[c] * k[(b*s.Keys+u)*s.kStride+kv*s.Size+c]
 					}
+					slope[u] = scale
+					if s.SoftCap > 0 {
+						tanh := math.Tanh(p[u] / s.SoftCap)
+						p[u], slope[u] = s.SoftCap*tanh, scale*(1-tanh*tanh)
+					}
 				}
-				lse[(b*s.Heads+h)*s.Queries+t] = softmax(p[:n], p[:n])
+				row := (b*s.Heads+h)*s.Queries + t
+				lse[row] = softmax(p[from:to], p[from:to])
 				var delta float64
-				for u := range n {
+				for u := from; u < to; u++ {
 					dp[u] = 0
+					keep := mask[row*s.Keys+u]
 					for c := range s.Size {
 						vc := (b*s.Keys+u)*s.vStride + kv*s.Size + c
-						o[ot+c] += p[u] * v[vc]
-						dp[u] += dout[ot+c] * v[vc]
-						dv[vc] += p[u] * dout[ot+c]
+						o[ot+c] += keep * p[u] * v[vc]
+						dp[u] += keep * dout[ot+c] * v[vc]
+						dv[vc] += keep * p[u] * dout[ot+c]
 					}
 					delta += p[u] * dp[u]
 				}
-				for u := range n {
-					ds := p[u] * (dp[u] - delta) * scale
+				for u := from; u < to; u++ {
+					ds := p[u] * (dp[u] - delta) * slope[u]
 					for c := range s.Size {
 						kc := (b*s.Keys+u)*s.kStride + kv*s.Size + c
 						dq[(b*s.Queries+t)*s.qStride+h*s.Size+c] += ds * k[kc]
@@ -55,6 +71,44 @@ func attentionReference(q, k, v, dout []float64, s attentionShape) (o, lse, dq, 
 		}
 	}
 	return o, lse, dq, dk, dv
+}
+
+// attentionOptions are what attention does beside causal attention over all
+// earlier keys. Tiles are at most 64 queries by 64 keys, or 128 queries.
+var attentionOptions = []optionCase{
+	{130, 130, kernel.Attention{Window: 5}},
+	{150, 150, kernel.Attention{Window: 64}},
+	{70, 200, kernel.Attention{Window: 33, SoftCap: 1}},
+	{300, 300, kernel.Attention{Window: 100}},
+	{130, 130, kernel.Attention{Bidirectional: true}},
+	{130, 70, kernel.Attention{Bidirectional: true}},
+	{40, 150, kernel.Attention{Bidirectional: true, SoftCap: 0.5}},
+	{150, 150, kernel.Attention{Bidirectional: true, Window: 20}},
+	{70, 70, kernel.Attention{SoftCap: 0.7}},
+	{70, 70, kernel.Attention{Dropout: kernel.Dropout{Probability: 0.3, Serial: 4}}},
+	{65, 131, kernel.Attention{Dropout: kernel.Dropout{Probability: 0.2, Serial: 4}, SoftCap: 1, Window: 50}},
+	{65, 65, kernel.Attention{Dropout: kernel.Dropout{Probability: 0.2}, Bidirectional: true}},
+}
+
+type optionCase struct {
+	queries, keys int
+	kernel.Attention
+}
+
+// of is the case for heads that share one of keys, of size elements.
+func (o optionCase) of(heads, kvHeads, size int) kernel.Attention {
+	a := o.Attention
+	a.Batch, a.Queries, a.Keys, a.Heads, a.KVHeads, a.Size, a.Scale = 2, o.queries, o.keys, heads, kvHeads, size, 0.3
+	return a
+}
+
+// title names a test of a shape.
+func (s *attentionShape) title() string {
+	name := fmt.Sprintf("%d_of_%d_H%d_KV%d_D%d", s.Queries, s.Keys, s.Heads, s.KVHeads, s.Size)
+	if s.Window > 0 {
+		name += fmt.Sprint("_", s.Window)
+	}
+	return name + strings.NewReplacer(" -D", "_", "=1", "").Replace(s.options())
 }
 
 func TestAttention(t *testing.T) {
@@ -70,15 +124,21 @@ func TestAttention(t *testing.T) {
 		{Attention: kernel.Attention{Batch: 1, Queries: 1, Keys: 33, Heads: 1, KVHeads: 1, Size: 5, Scale: 0.2}},
 		{Attention: kernel.Attention{Batch: 1, Queries: 33, Keys: 33, Heads: 1, KVHeads: 1, Size: 256, Scale: 0.2}},
 	}
+	for _, o := range attentionOptions {
+		for _, size := range []int{8, 40} {
+			shapes = append(shapes, attentionShape{Attention: o.of(2, 1, size), seed: 7, pass: 3})
+		}
+	}
+	shapes = append(shapes, attentionShape{Attention: attentionOptions[2].of(1, 1, 256)})
 	for _, s := range shapes {
-		t.Run(fmt.Sprintf("%d_of_%d_H%d_KV%d_D%d", s.Queries, s.Keys, s.Heads, s.KVHeads, s.Size), func(t *testing.T) {
+		t.Run(s.title(), func(t *testing.T) {
 			forTypes(t, l, func(l *lab, elem, real device.DType) {
 				n, m := s.Batch*s.Queries*s.Heads*s.Size, s.Batch*s.Keys*s.KVHeads*s.Size
 				q, k, v, dout := l.random(n), l.random(m), l.random(m), l.random(n)
 				tq, tk, tv, td := l.tensor(elem, q), l.tensor(elem, k), l.tensor(elem, v), l.tensor(elem, dout)
 				stats := s.Batch * s.Heads * s.Queries
 				o, lse := l.empty(elem, n), l.empty(real, stats)
-				wo, wlse, wdq, wdk, wdv := attentionReference(q, k, v, dout, s)
+				wo, wlse, wdq, wdk, wdv := attentionReference(l, q, k, v, dout, s)
 				l.check(l.d.attentionForward(tq, tk, tv, o, lse, s))
 				l.compare("o", o, wo)
 				l.compare("lse", lse, wlse)
@@ -124,7 +184,7 @@ func TestAttentionPacked(t *testing.T) {
 		l.check(l.d.Run(&call))
 		call.Kernel, call.In, call.Out, call.Scratch = "attention_packed.backward", []device.Tensor{tx, o, td, lse}, []device.Tensor{dx}, delta
 		l.check(l.d.Run(&call))
-		wo, _, dq, dk, dv := attentionReference(x, x[c:], x[2*c:], dout, s)
+		wo, _, dq, dk, dv := attentionReference(l, x, x[c:], x[2*c:], dout, s)
 		l.compare("o", o, wo)
 		want := make([]float64, len(x))
 		copy(want, dq)

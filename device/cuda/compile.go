@@ -30,8 +30,14 @@ type source struct {
 	defines string // for example "-DREAL=float", several separated by spaces
 }
 
-// text is the file after the common part, and after what files whose names have
-// the same first word share.
+// sharedText is what files share whose names have the same first word.
+var sharedText = map[string][]string{
+	"random":    {"philox"},
+	"attention": {"philox", "mask", "attention"},
+	"mma":       {"philox", "mask", "mma"},
+}
+
+// text is the file after the common part, and after what files of its kind share.
 func (s source) text() (string, error) {
 	common, err := fs.ReadFile(kernelFiles, "kernels/common.cuh")
 	if err != nil {
@@ -43,8 +49,12 @@ func (s source) text() (string, error) {
 	}
 	text := string(common)
 	family, _, _ := strings.Cut(s.file, "_")
-	if shared, err := fs.ReadFile(kernelFiles, "kernels/"+family+".cuh"); err == nil {
-		text += "#line 1 \"" + family + ".cuh\"\n" + string(shared)
+	for _, name := range sharedText[family] {
+		shared, err := fs.ReadFile(kernelFiles, "kernels/"+name+".cuh")
+		if err != nil {
+			return "", err
+		}
+		text += "#line 1 \"" + name + ".cuh\"\n" + string(shared)
 	}
 	return text + "#line 1 \"" + s.file + ".cu\"\n" + string(body), nil
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // headSizes are those that published models use, and ones that do not divide.
@@ -36,7 +38,9 @@ func sources(t *testing.T) []source {
 					if n > 128 {
 						rows = 32
 					}
-					out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d", types, n, rows, cols)})
+					for _, o := range optionsOf(n) {
+						out = append(out, source{name, fmt.Sprintf("%s -DHEAD=%d -DROWS=%d -DCOLS=%d", types, n, rows, cols) + o})
+					}
 				}
 			case "mma_forward", "mma_backward_q", "mma_backward_kv":
 				if !strings.Contains(types, "bf16") {
@@ -50,7 +54,9 @@ func sources(t *testing.T) []source {
 					}
 					for _, tile := range list {
 						if n%16 == 0 && n <= mmaHead {
-							out = append(out, source{name, types + " " + tile.defines(n)})
+							for _, o := range optionsOf(n) {
+								out = append(out, source{name, types + " " + tile.defines(n) + o})
+							}
 						}
 					}
 				}
@@ -68,6 +74,20 @@ func sources(t *testing.T) []source {
 		}
 	}
 	return out
+}
+
+// optionsOf are the definitions of attention's options that are compiled for a head
+// size: none, and for one size all of them, and all but those that the others
+// depend on.
+func optionsOf(size int) []string {
+	if size != 64 {
+		return []string{""}
+	}
+	all := attentionShape{Attention: kernel.Attention{Window: 1, SoftCap: 1, Bidirectional: true, Dropout: kernel.Dropout{Probability: 0.5}}}
+	causal, plain := all, all
+	causal.Bidirectional = false
+	plain.Window, plain.SoftCap = 0, 0
+	return []string{"", all.options(), causal.options(), plain.options()}
 }
 
 // mmaKernelOf is the attention kernel on tensor cores in a file.

@@ -14,7 +14,8 @@ import (
 type kernelKey struct {
 	file, name string
 	elem       device.DType // what activations are stored in; Uint8 where defines says all
-	head       int          // head size, for attention
+	head       int          // head size and tile, for attention
+	options    string       // definitions of what else attention does
 }
 
 // typeNames are the kernels' names of element types.

@@ -61,6 +61,7 @@ func (a *arguments) place(size, align int) unsafe.Pointer {
 func (a *arguments) i64(v int64)   { *(*int64)(a.place(8, 8)) = v }
 func (a *arguments) u64(v uint64)  { *(*uint64)(a.place(8, 8)) = v }
 func (a *arguments) i32(v int)     { *(*int32)(a.place(4, 4)) = int32(v) }
+func (a *arguments) u32(v uint32)  { *(*uint32)(a.place(4, 4)) = v }
 func (a *arguments) f64(v float64) { *(*float64)(a.place(8, 8)) = v }
 
 func (a *arguments) flag(v bool) {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"math/rand/v2"
+	"strings"
 
 	"gorgonia.org/gorgonia"
 
@@ -34,6 +35,26 @@ func attention() []Case {
 				return op.AttentionPacked(in[0], heads, op.AttentionOptions{})
 			}
 		}},
+		options("attention in a window", func(d Dims, keys int) op.AttentionOptions {
+			return op.AttentionOptions{Window: d.Few(2, keys)}
+		}),
+		options("attention in both directions", func(Dims, int) op.AttentionOptions {
+			return op.AttentionOptions{Bidirectional: true}
+		}),
+		options("attention in a window in both directions", func(d Dims, keys int) op.AttentionOptions {
+			return op.AttentionOptions{Bidirectional: true, Window: d.Few(2, keys)}
+		}),
+		options("attention with a soft cap", func(d Dims, keys int) op.AttentionOptions {
+			return op.AttentionOptions{SoftCap: float64(d.Few(1, 3)), Window: d.Few(2, keys+1), Scale: 0.5}
+		}),
+		options("attention with dropout", func(d Dims, keys int) op.AttentionOptions {
+			return op.AttentionOptions{Dropout: 0.3, SoftCap: float64(d.Few(0, 1)), Window: d.Few(2, keys+1), Bidirectional: d.Few(0, 1) == 1}
+		}),
+		{Name: "attention with wide heads", Cancels: true, Draw: func(d Dims) ([]Operand, Build) {
+			b, t, size := 1, d.Size(1, 5), d.Few(8, 16)*16-d.Few(0, 1)
+			operands := []Operand{{Name: "q", Shape: []int{b, t, 2 * size}}, {Name: "k", Shape: []int{b, t, size}}, {Name: "v", Shape: []int{b, t, size}}}
+			return operands, separate(2, 1)
+		}},
 		{Name: "rope", Draw: func(d Dims) ([]Operand, Build) {
 			heads, size := d.Few(1, 3), 2*d.Few(1, 5)
 			return []Operand{{Name: "x", Shape: []int{d.Few(1, 3), d.Size(1, 5), heads * size}}}, rope(heads, 2)
@@ -61,6 +82,28 @@ func attention() []Case {
 		crossEntropy("cross_entropy", false),
 		crossEntropy("cross_entropy_ignore", true),
 	}
+}
+
+// options is attention with options, which may depend on the number of keys. Where
+// queries saw one key each, the gradients of the scores would be zero but for
+// rounding.
+func options(name string, draw func(d Dims, keys int) op.AttentionOptions) Case {
+	return Case{Name: name, Cancels: true, Random: strings.Contains(name, "dropout"), Draw: func(d Dims) ([]Operand, Build) {
+		b, keys, kv, group, size := d.Few(1, 2), d.Size(2, 5), d.Few(1, 2), d.Few(1, 2), 4*d.Few(1, 5)
+		queries := d.Few(1, keys)
+		o := draw(d, keys)
+		if o.Dropout > 0 { // which enlarges what the rounding leaves of one key's gradient
+			queries = min(queries, keys-1)
+		}
+		if o.Bidirectional && o.Window == 0 {
+			queries = d.Few(1, 2*keys)
+		}
+		q, k := []int{b, queries, kv * group * size}, []int{b, keys, kv * size}
+		return []Operand{{Name: "q", Shape: q}, {Name: "k", Shape: k}, {Name: "v", Shape: k}}, func(in []*gorgonia.Node, serial int) (*gorgonia.Node, error) {
+			o.Serial = serial
+			return op.Attention(in[0], in[1], in[2], kv*group, kv, o)
+		}
+	}}
 }
 
 // rope turns heads by the angles of a table from position offset on.

@@ -1,4 +1,4 @@
-// Fused attention: causal softmax(q·kᵀ·scale)·v, tile by tile, without an M × N matrix
+// Fused attention: softmax(q·kᵀ·scale)·v, tile by tile, without an M × N matrix
 // in memory (Dao et al., "FlashAttention", 2022; the online softmax is Milakov and
 // Gimelshein's, 2018). What attention_forward.cu, attention_backward.cu and
 // attention_shared.cu share, put before each. No sum needs atomic additions.
@@ -6,7 +6,7 @@
 // B batches, M query positions, N key positions, H query heads, KV key and value
 // heads (H is a multiple of KV; query head h reads head h/(H/KV)), HEAD elements
 // a head. The queries are the last of the N positions: query t sees the keys
-// up to t + N − M.
+// up to t + N − M, if mask.cuh says nothing else.
 // q, o, dO, dq: (B, M, H·HEAD); k, v, dk, dv: (B, N, KV·HEAD); each has its own
 // stride from position to position, so parts of a packed (B, N, 3·H·HEAD) work.
 // lse, delta: (B, H, M).
@@ -177,9 +177,17 @@ __device__ __forceinline__ real row_max(real x) {
     return x;
 }
 
-// p = exp(s·scale − lse) where the mask lets it be, else 0.
-__device__ __forceinline__ real probability(real s, real scale, real lse, bool visible) {
-    return visible ? exp2((s * scale - lse) * LOG2E) : (real)0;
+// p = exp(score − lse) where the mask lets it be, else 0, of s = q·k; slope is the
+// score's derivative with respect to s.
+__device__ __forceinline__ real probability(real s, real scale, real lse, bool visible, const Options &o, real &slope) {
+    s *= scale;
+    slope = scale;
+    if (CAPPED) {
+        real t = tanh(s / o.cap);
+        s = o.cap * t;
+        slope = scale * (1 - t * t);
+    }
+    return visible ? exp2((s - lse) * LOG2E) : (real)0;
 }
 
 // Σ over d of dO·o of one row, in the order of scores, so that dp − delta is zero

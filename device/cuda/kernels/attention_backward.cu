@@ -10,7 +10,7 @@
 extern "C" __global__ void __launch_bounds__(128)
     attention_backward_q(const elem *q, const elem *k, const elem *v, const elem *o, const elem *dout,
                          const real *lse, real *delta, elem *dq, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs, i64 os,
-                         i64 dos, i64 dqs, real scale) {
+                         i64 dos, i64 dqs, real scale, Options with) {
     DYNAMIC_SHARED(real, shared);
     real *sq = shared, *sd = sq + ROWS * STRIDE, *sk = sd + ROWS * STRIDE, *sv = sk + COLS * STRIDE,
          *sp = sv + COLS * STRIDE;
@@ -39,8 +39,8 @@ extern "C" __global__ void __launch_bounds__(128)
         l[i] = t < M ? lse[t] : (real)0;
         if (TX == 0 && t < M) delta[t] = e[i];
     }
-    int shift = N - M, end = first + ROWS + shift < N ? first + ROWS + shift : N;
-    for (int n = 0; n < end; n += COLS) {
+    int shift = N - M, end = end_key(first + ROWS - 1 + shift, N, with);
+    for (int n = first_key(first + shift, with) / COLS * COLS; n < end; n += COLS) {
         __syncthreads();
         load_tile(sk, k, ks, n, COLS, N);
         load_tile(sv, v, vs, n, COLS, N);
@@ -53,8 +53,9 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
             for (int j = 0; j < CJ; j++) {
                 int u = n + TX + 8 * j;
-                real p = probability(s[i][j], scale, l[i], t < M && u < N && u <= t + shift);
-                s[i][j] = p * (dp[i][j] - e[i]) * scale;
+                real slope, p = probability(s[i][j], scale, l[i], t < M && u < N && sees(t + shift, u, with), with, slope);
+                if (DROPPING) dp[i][j] = keeps(((i64)b * H + h) * M + t, N, u, with) ? dp[i][j] * with.keep : (real)0;
+                s[i][j] = p * (dp[i][j] - e[i]) * slope;
             }
         }
         stage(sp, s);
@@ -71,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(128)
 extern "C" __global__ void __launch_bounds__(128)
     attention_backward_kv(const elem *q, const elem *k, const elem *v, const elem *dout, const real *lse,
                           const real *delta, elem *dk, elem *dv, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs, i64 dos,
-                          i64 dks, i64 dvs, real scale) {
+                          i64 dks, i64 dvs, real scale, Options with) {
     DYNAMIC_SHARED(real, shared);
     real *sk = shared, *sv = sk + ROWS * STRIDE, *sq = sv + ROWS * STRIDE, *sd = sq + COLS * STRIDE,
          *sp = sd + COLS * STRIDE, *sl = sp + ROWS * (COLS + PAD), *se = sl + COLS;
@@ -91,8 +92,8 @@ extern "C" __global__ void __launch_bounds__(128)
     for (int h = kv * share; h < (kv + 1) * share; h++) {
         const elem *qh = q + (i64)b * M * qs + h * HEAD, *dh = dout + (i64)b * M * dos + h * HEAD;
         const real *lh = lse + ((i64)b * H + h) * M, *eh = delta + ((i64)b * H + h) * M;
-        // Queries before the first key see none of these keys.
-        for (int m = first > shift ? (first - shift) / COLS * COLS : 0; m < M; m += COLS) {
+        int end = end_query(first + ROWS - 1, shift, M, with);
+        for (int m = first_query(first, shift, with) / COLS * COLS; m < end; m += COLS) {
             __syncthreads();
             load_tile(sq, qh, qs, m, COLS, M);
             load_tile(sd, dh, dos, m, COLS, M);
@@ -109,8 +110,12 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
                 for (int j = 0; j < CJ; j++) {
                     int c = TX + 8 * j, t = m + c;
-                    s[i][j] = probability(s[i][j], scale, sl[c], t < M && u < N && u <= t + shift);
-                    dp[i][j] = s[i][j] * (dp[i][j] - se[c]) * scale;
+                    real slope;
+                    s[i][j] = probability(s[i][j], scale, sl[c], t < M && u < N && sees(t + shift, u, with), with, slope);
+                    bool stays = keeps(((i64)b * H + h) * M + t, N, u, with);
+                    if (DROPPING) dp[i][j] = stays ? dp[i][j] * with.keep : (real)0;
+                    dp[i][j] = s[i][j] * (dp[i][j] - se[c]) * slope;
+                    if (DROPPING) s[i][j] = stays ? s[i][j] * with.keep : (real)0;
                 }
             }
             stage(sp, s);

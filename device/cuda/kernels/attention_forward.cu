@@ -4,7 +4,7 @@
 // Shared memory: q (ROWS), k and v (COLS each), p.
 extern "C" __global__ void __launch_bounds__(128)
     attention_forward(const elem *q, const elem *k, const elem *v, elem *o, real *lse, int M, int N, int H, int KV, i64 qs,
-                      i64 ks, i64 vs, i64 os, real scale) {
+                      i64 ks, i64 vs, i64 os, real scale, Options with) {
     DYNAMIC_SHARED(real, shared);
     real *sq = shared, *sk = sq + ROWS * STRIDE, *sv = sk + COLS * STRIDE, *sp = sv + COLS * STRIDE;
     int b = blockIdx.x / H, h = blockIdx.x % H, kv = h / (H / KV);
@@ -15,11 +15,12 @@ extern "C" __global__ void __launch_bounds__(128)
     o += (i64)b * M * os + h * HEAD;
     lse += ((i64)b * H + h) * M;
 
+    int shift = N - M, start = first_key(first + shift, with) / COLS * COLS, end = end_key(first + ROWS - 1 + shift, N, with);
     // k of the next tile comes while v of this one is used, and v while k is.
     fetch_tile(sq, q, qs, first, ROWS, M);
-    fetch_tile(sk, k, ks, 0, COLS, N);
+    fetch_tile(sk, k, ks, start, COLS, N);
     fetch_group();
-    fetch_tile(sv, v, vs, 0, COLS, N);
+    fetch_tile(sv, v, vs, start, COLS, N);
     fetch_group();
     real4 acc[RI][GROUPS] = {};
     real top[RI], sum[RI], s[RI][CJ];
@@ -28,8 +29,7 @@ extern "C" __global__ void __launch_bounds__(128)
         top[i] = -INFINITE;
         sum[i] = 0;
     }
-    int shift = N - M, end = first + ROWS + shift < N ? first + ROWS + shift : N;
-    for (int n = 0; n < end; n += COLS) {
+    for (int n = start; n < end; n += COLS) {
         fetched<1>();
         __syncthreads();
         scores(s, sq, sk);
@@ -40,16 +40,19 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
             for (int j = 0; j < CJ; j++) {
                 int u = n + TX + 8 * j;
-                s[i][j] = u < N && u <= t + shift ? s[i][j] * (scale * LOG2E) : -INFINITE;
+                real x = CAPPED ? with.cap * tanh(s[i][j] * scale / with.cap) * LOG2E : s[i][j] * (scale * LOG2E);
+                s[i][j] = u < N && sees(t + shift, u, with) ? x : -INFINITE;
                 m = largest(m, s[i][j]);
             }
             m = row_max(m);
-            // Every row sees column 0 in the first tile, so m is finite.
-            real f = exp2(top[i] - m), a = 0;
+            // Without a window every row sees column 0 in the first tile, so that m is
+            // finite. With one, a row may have seen nothing yet.
+            real base = WINDOWED && m == -INFINITE ? (real)0 : m, f = exp2(top[i] - base), a = 0;
 #pragma unroll
             for (int j = 0; j < CJ; j++) {
-                s[i][j] = exp2(s[i][j] - m);
+                s[i][j] = exp2(s[i][j] - base);
                 a += s[i][j];
+                if (DROPPING) s[i][j] = keeps(((i64)b * H + h) * M + t, N, n + TX + 8 * j, with) ? s[i][j] * with.keep : (real)0;
             }
             sum[i] = sum[i] * f + a;
             top[i] = m;

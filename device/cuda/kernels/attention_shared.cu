@@ -67,7 +67,7 @@ template <class T> __device__ __forceinline__ T read_fresh1(const T *p) { return
 extern "C" __global__ void __launch_bounds__(128)
     attention_backward(const elem *q, const elem *k, const elem *v, const elem *dout, const real *lse, const real *delta,
                        elem *dq, elem *dk, elem *dv, int *done, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs,
-                       i64 dos, i64 dqs, i64 dks, i64 dvs, real scale) {
+                       i64 dos, i64 dqs, i64 dks, i64 dvs, real scale, Options with) {
     DYNAMIC_SHARED(real, shared);
     real *sk = shared, *sv = sk + ROWS * STRIDE, *sq = sv + ROWS * STRIDE, *sd = sq + COLS * STRIDE,
          *sp = sd + COLS * STRIDE, *st = sp + ROWS * (COLS + PAD), *sl = st + COLS * (ROWS + PAD), *se = sl + COLS;
@@ -78,7 +78,8 @@ extern "C" __global__ void __launch_bounds__(128)
     dk += (i64)b * N * dks + kv * HEAD;
     dv += (i64)b * N * dvs + kv * HEAD;
 
-    int from = first > shift ? (first - shift) / COLS * COLS : 0; // queries before see none of these keys
+    // The tiles of the queries that see any of these keys.
+    int from = first_query(first, shift, with) / COLS * COLS, end = end_query(first + ROWS - 1, shift, M, with);
     auto fetch = [&](int h, int m) {
         fetch_tile(sq, q + (i64)b * M * qs + h * HEAD, qs, m, COLS, M);
         fetch_tile(sd, dout + (i64)b * M * dos + h * HEAD, dos, m, COLS, M);
@@ -99,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(128)
     int *mine = 0, turn = 0; // a turn that is over but not yet published
     for (int h = kv * share; h < (kv + 1) * share; h++) {
         elem *to = dq + (i64)b * M * dqs + h * HEAD;
-        for (int m = from; m < M; m += COLS) {
+        for (int m = from; m < end; m += COLS) {
             fetched<0>();
             __syncthreads();
             if (threadIdx.x == 0 && mine) *(volatile int *)mine = turn;
@@ -111,8 +112,12 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
                 for (int j = 0; j < CJ; j++) {
                     int c = TX + 8 * j, t = m + c;
-                    s[i][j] = probability(s[i][j], scale, sl[c], t < M && u < N && u <= t + shift);
-                    dp[i][j] = s[i][j] * (dp[i][j] - se[c]) * scale;
+                    real slope;
+                    s[i][j] = probability(s[i][j], scale, sl[c], t < M && u < N && sees(t + shift, u, with), with, slope);
+                    bool stays = keeps(((i64)b * H + h) * M + t, N, u, with);
+                    if (DROPPING) dp[i][j] = stays ? dp[i][j] * with.keep : (real)0;
+                    dp[i][j] = s[i][j] * (dp[i][j] - se[c]) * slope;
+                    if (DROPPING) s[i][j] = stays ? s[i][j] * with.keep : (real)0;
                     st[c * (ROWS + PAD) + TY + 16 * i] = dp[i][j];
                 }
             }
@@ -120,13 +125,13 @@ extern "C" __global__ void __launch_bounds__(128)
             gather<RI, COLS>(accv, sp, sd);
             stage(sp, dp);
             gather<RI, COLS>(acck, sp, sq);
-            int last = (m + COLS < M ? m + COLS : M) - 1 + shift; // the last key that these queries see
+            int last = end_key((m + COLS < M ? m + COLS : M) - 1 + shift, N, with) - 1; // the last key that these queries see
             mine = done + ((i64)b * H + h) * tiles + m / COLS;
             turn = last / ROWS - tile;
             if (threadIdx.x == 0)
                 while (read_count(mine) != turn) {}
             __syncthreads();
-            if (m + COLS < M) fetch(h, m + COLS);
+            if (m + COLS < end) fetch(h, m + COLS);
             else if (h + 1 < (kv + 1) * share) fetch(h + 1, from);
             real4 accq[COLS / 16][GROUPS] = {};
             gather<COLS / 16, ROWS>(accq, st, sk);

@@ -163,40 +163,80 @@ template <int J> __device__ __forceinline__ void scores(float (&s)[MI][J][4], sh
     scores_of(s, [&](u32(&x)[MI][4], int k) { left(x, a, k); }, b);
 }
 
-// What scores begin with: zero, and −∞ for a pair that the causal mask hides,
-// which is one whose column is more than `ahead` past its row, or with SIGN −1
-// one whose row is more than that past its column.
-template <int SIGN, int J> __device__ __forceinline__ void begin(float (&s)[MI][J][4], int ahead) {
+// Makes those scores −∞ that do not count, of a tile whose first query, in the rows
+// with SIGN 1 and in the columns with SIGN −1, is `ahead` positions past its first
+// key. keys is how many keys there are from the tile's first on: those past them
+// need no mask where a query sees no later key.
+template <int SIGN, int J> __device__ __forceinline__ void hide(float (&s)[MI][J][4], int ahead, int keys, const Options &o) {
+    const int rows = 16 * MI - 1, columns = 8 * J - 1;
+    const int most = SIGN > 0 ? columns : rows, least = SIGN > 0 ? -rows : -columns; // of how far a key is past a query
+    if ((BOTHWAYS || most <= ahead) && (!WINDOWED || least > ahead - o.window) && (!(BOTHWAYS && WINDOWED) || most < ahead + o.window) &&
+        (!BOTHWAYS || SIGN < 0 || columns < keys))
+        return; // all count
+    int g = LANE >> 2, t = LANE & 3;
+    ahead -= SIGN * (2 * t - g);
+    keys -= 2 * t;
+#pragma unroll
+    for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int column = 8 * j + (e & 1), past = SIGN * (column - 16 * i - 8 * (e >> 1));
+                if (!sees(ahead, past, o) || (BOTHWAYS && SIGN > 0 && column >= keys)) s[i][j][e] = -INFINITE;
+            }
+}
+
+// What scores begin with: zero, and −∞ for those that do not count, unless that has
+// to wait for finish().
+template <int SIGN, int J> __device__ __forceinline__ void begin(float (&s)[MI][J][4], int ahead, int keys, const Options &o) {
 #pragma unroll
     for (int i = 0; i < MI; i++)
 #pragma unroll
         for (int j = 0; j < J; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) s[i][j][e] = 0;
-    if ((SIGN > 0 ? 8 * J : 16 * MI) - 1 <= ahead) return; // all are seen
-    int g = LANE >> 2, t = LANE & 3;
-    ahead -= SIGN * (2 * t - g);
+    if (!CAPPED) hide<SIGN>(s, ahead, keys, o);
+}
+
+// What is left to do for products q·k to be scores: those with a cap are scaled
+// already, unlike the others.
+template <int SIGN, int J>
+__device__ __forceinline__ void finish(float (&s)[MI][J][4], float scale, int ahead, int keys, const Options &o) {
+    if (!CAPPED) return;
+    float f = scale / o.cap;
 #pragma unroll
     for (int i = 0; i < MI; i++)
 #pragma unroll
         for (int j = 0; j < J; j++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (SIGN * (8 * j + (e & 1) - 16 * i - 8 * (e >> 1)) > ahead) s[i][j][e] = -INFINITE;
+            for (int e = 0; e < 4; e++) s[i][j][e] = o.cap * tanhf(s[i][j][e] * f);
+    hide<SIGN>(s, ahead, keys, o);
+}
+#define SCALED(scale) (CAPPED ? 1.f : (scale))
+
+// The derivative of a capped score with respect to the scaled product, from its
+// weight p and the logarithm l of the row's sum, both to the base 2.
+__device__ __forceinline__ float cap_slope(float p, float l, const Options &o) {
+    float t = (log2f(p) + l) * (0.69314718055994530942f / o.cap);
+    return p > 0 ? 1 - t * t : 0.f;
 }
 
-// acc[row][d] += Σ over n of p[row][n] · m[n][d]; m has LEFT in it.
-template <int J>
-__device__ __forceinline__ void gather(float (&acc)[MI][CHUNKS][4], const float (&p)[MI][J][4], shared_at m) {
+// A weight that is dropped is kept, where it is needed again, as its negative.
+__device__ __forceinline__ float weight_of(float p, const Options &o) { return DROPPING ? fmaxf(p, 0.f) * o.keep : p; }
+
+// acc[row][d] += Σ over n of f(p[row][n]) · m[n][d]; m has LEFT in it.
+template <int J, class F>
+__device__ __forceinline__ void gather_of(float (&acc)[MI][CHUNKS][4], const float (&p)[MI][J][4], shared_at m, F f) {
 #pragma unroll
     for (int n = 0; n < J; n += 2) {
         u32 x[MI][4];
 #pragma unroll
         for (int i = 0; i < MI; i++) {
-            x[i][0] = pair(p[i][n][0], p[i][n][1]);
-            x[i][1] = pair(p[i][n][2], p[i][n][3]);
-            x[i][2] = pair(p[i][n + 1][0], p[i][n + 1][1]);
-            x[i][3] = pair(p[i][n + 1][2], p[i][n + 1][3]);
+            x[i][0] = pair(f(p[i][n][0]), f(p[i][n][1]));
+            x[i][1] = pair(f(p[i][n][2]), f(p[i][n][3]));
+            x[i][2] = pair(f(p[i][n + 1][0]), f(p[i][n + 1][1]));
+            x[i][3] = pair(f(p[i][n + 1][2]), f(p[i][n + 1][3]));
         }
 #pragma unroll
         for (int d = 0; d < CHUNKS; d += 2) {
@@ -209,6 +249,12 @@ __device__ __forceinline__ void gather(float (&acc)[MI][CHUNKS][4], const float 
             }
         }
     }
+}
+
+// The same of p itself.
+template <int J>
+__device__ __forceinline__ void gather(float (&acc)[MI][CHUNKS][4], const float (&p)[MI][J][4], shared_at m) {
+    gather_of(acc, p, m, [](float x) { return x; });
 }
 
 // Writes a warp's 16·MI positions, each times f[i][0 or 1], by way of shared

@@ -12,7 +12,7 @@
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     mma_attention_backward_kv(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *dout, const float *lse,
                               const float *delta, bf16 *dk, bf16 *dv, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs,
-                              i64 dos, i64 dks, i64 dvs, float scale) {
+                              i64 dos, i64 dks, i64 dvs, float scale, Options with) {
     DYNAMIC_SHARED(char, shared);
     const int each = WARPS / SPLIT, J = COLS / SPLIT / 8;
     int b = blockIdx.x / KV, kv = blockIdx.x % KV, share = H / KV;
@@ -40,7 +40,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         }
         fetch_group();
     };
-    int from = first > shift ? (first - shift) / COLS * COLS : 0; // queries before see none of these keys
+    // The tiles of the queries that see any of these keys.
+    int from = first_query(first, shift, with) / COLS * COLS, end = end_query(first + ROWS - 1, shift, M, with);
     int h = kv * share, m = from, buffer = 0;
     fetch_rows<ROWS>(sk, k, ks, first, N);
     fetch_rows<ROWS>(sv, v, vs, first, N);
@@ -48,24 +49,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     sk += row * PITCH + LEFT;
     sv += row * PITCH + LEFT;
     float acck[MI][CHUNKS][4] = {}, accv[MI][CHUNKS][4] = {};
-    float c = scale * LOG2E;
-    for (bool more = true; more; buffer ^= 1) {
+    float c = SCALED(scale) * LOG2E;
+    for (bool more = from < end; more; buffer ^= 1) {
         fetched<0>();
         __syncthreads();
-        int query = m + column; // the warp's first
+        int query = m + column, of = h; // the warp's first
         m += COLS;
-        if (m >= M) {
+        if (m >= end) {
             m = from;
             h++;
         }
         more = h < (kv + 1) * share;
         if (more) fetch(h, m, buffer ^ 1);
-        if (mine >= N || query >= M || query + COLS / SPLIT - 1 + shift < mine) continue;
+        if (mine >= N || query >= end_query(mine + 16 * MI - 1, shift, M, with) ||
+            query + COLS / SPLIT <= first_query(mine, shift, with))
+            continue;
         shared_at sq = shared_address(shared) + at_q + (buffer * 2 * COLS + column) * PITCH, sd = sq + COLS * PITCH;
         const float *sl = (const float *)(shared + at_l) + buffer * 2 * COLS + column;
         float s[MI][J][4], dp[MI][J][4];
-        begin<-1>(s, query + shift - mine);
+        begin<-1>(s, query + shift - mine, N - mine, with);
         scores(s, sk, sq + RIGHT);
+        finish<-1>(s, scale, query + shift - mine, N - mine, with);
 #pragma unroll
         for (int j = 0; j < J; j++)
 #pragma unroll
@@ -76,19 +80,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                 for (int i = 0; i < MI; i++)
 #pragma unroll
                     for (int r = 0; r < 4; r += 2) {
-                        s[i][j][e + r] = power(s[i][j][e + r] * c - l);
-                        dp[i][j][e + r] = less;
+                        float p = power(s[i][j][e + r] * c - l);
+                        bool stays = keeps(((i64)b * H + of) * M + query + n, N, mine + 16 * i + 4 * r + g, with);
+                        s[i][j][e + r] = DROPPING && !stays ? -p : p;
+                        dp[i][j][e + r] = DROPPING ? 0.f : less;
                     }
             }
-        gather(accv, s, sd + LEFT);
+        gather_of(accv, s, sd + LEFT, [&](float p) { return weight_of(p, with); });
         scores(dp, sv, sd + RIGHT);
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
             for (int j = 0; j < J; j++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) s[i][j][e] *= dp[i][j][e];
+                for (int e = 0; e < 4; e++) {
+                    int n = 8 * j + 2 * t + (e & 1);
+                    float p = s[i][j][e], d = dp[i][j][e];
+                    if (DROPPING) {
+                        d = (p > 0 ? d * with.keep : 0.f) - sl[COLS + n];
+                        p = fabsf(p);
+                    }
+                    if (CAPPED) p *= cap_slope(p, sl[n] * LOG2E, with);
+                    s[i][j][e] = p * d;
+                }
         gather(acck, s, sq + LEFT);
+    }
+    if (WINDOWED && from >= end) { // no query sees these keys: what was fetched must not come later
+        fetched<0>();
+        __syncthreads();
     }
     float one[MI][2], f[MI][2];
 #pragma unroll

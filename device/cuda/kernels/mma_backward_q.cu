@@ -10,7 +10,7 @@
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     mma_attention_backward_q(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *o, const bf16 *dout,
                              const float *lse, float *delta, bf16 *dq, int M, int N, int H, int KV, i64 qs, i64 ks, i64 vs,
-                             i64 os, i64 dos, i64 dqs, float scale) {
+                             i64 os, i64 dos, i64 dqs, float scale, Options with) {
     DYNAMIC_SHARED(char, shared);
     int b = blockIdx.x / H, h = blockIdx.x % H, kv = h / (H / KV);
     int first = (gridDim.y - 1 - blockIdx.y) * ROWS, shift = N - M;
@@ -35,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     };
     fetch_rows<ROWS>(sq, q, qs, first, M);
     fetch_rows<ROWS>(sd, dout, dos, first, M);
-    fetch(0, 0);
+    int start = first_key(first + shift, with) / COLS * COLS, end = end_key(first + ROWS - 1 + shift, N, with), buffer = 0;
+    fetch(start, 0);
 
     // −delta and −lse·log₂e of the lane's rows.
     float less[MI][2], l[MI][2], acc[MI][CHUNKS][4] = {}, f[MI][2];
@@ -62,25 +63,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         }
     sq += WARP * 16 * MI * PITCH + LEFT;
     sd += WARP * 16 * MI * PITCH + LEFT;
-    float c = scale * LOG2E;
-    int end = first + ROWS + shift < N ? first + ROWS + shift : N, buffer = 0;
-    for (int n = 0; n < end; n += COLS, buffer ^= 1) {
+    float c = SCALED(scale) * LOG2E;
+    for (int n = start; n < end; n += COLS, buffer ^= 1) {
         fetched<0>();
         __syncthreads();
         if (n + COLS < end) fetch(n + COLS, buffer ^ 1);
-        if (mine >= M || n > mine + 16 * MI - 1 + shift) continue;
+        if (mine >= M || n >= end_key(mine + 16 * MI - 1 + shift, N, with) || n + COLS <= first_key(mine + shift, with)) continue;
         shared_at tile = sk + buffer * stage;
         float s[MI][COLS / 8][4], dp[MI][COLS / 8][4];
-        begin<1>(s, mine + shift - n);
+        begin<1>(s, mine + shift - n, N - n, with);
         scores(s, sq, tile + RIGHT);
+        finish<1>(s, scale, mine + shift - n, N - n, with);
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
             for (int j = 0; j < COLS / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    s[i][j][e] = power(s[i][j][e] * c + l[i][e >> 1]);
-                    dp[i][j][e] = less[i][e >> 1];
+                    float p = power(s[i][j][e] * c + l[i][e >> 1]);
+                    s[i][j][e] = CAPPED ? p * cap_slope(p, -l[i][e >> 1], with) : p;
+                    dp[i][j][e] = DROPPING ? 0.f : less[i][e >> 1];
                 }
         scores(dp, sd, tile + COLS * PITCH + RIGHT);
 #pragma unroll
@@ -88,7 +90,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
             for (int j = 0; j < COLS / 8; j++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) s[i][j][e] *= dp[i][j][e];
+                for (int e = 0; e < 4; e++) {
+                    if (DROPPING) {
+                        i64 row = ((i64)b * H + h) * M + mine + 16 * i + 8 * (e >> 1) + g;
+                        bool stays = keeps(row, N, n + 8 * j + 2 * t + (e & 1), with);
+                        dp[i][j][e] = (stays ? dp[i][j][e] * with.keep : 0.f) + less[i][e >> 1];
+                    }
+                    s[i][j][e] *= dp[i][j][e];
+                }
         gather(acc, s, tile + LEFT);
     }
     store_rows(shared + WARP * 16 * MI * PITCH, dq, dqs, mine, M, acc, f);
