@@ -17,7 +17,7 @@ for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda/lib64 /opt/c
 		LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
 	fi
 done
-export LD_LIBRARY_PATH
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 echo "libraries: $LD_LIBRARY_PATH"
 nvidia-smi -L || true
 cd "$(dirname "$0")/../device/cuda"
