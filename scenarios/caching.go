@@ -7,31 +7,32 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
-func cachingScenario() Scenario {
-	return Scenario{
+func cachingScenario() harness.Scenario {
+	return harness.Scenario{
 		Name:  "caching",
 		Title: "What the caching allocator does: the first step against later ones, emptying the cache, changing lengths under each setting",
-		Claims: []Claim{
-			{"D2.2", "Later steps look alike; the first differs, because the allocator fills its pools then and reuses blocks later."},
-			{"D2.3", "Freed blocks go to a pool, not back to the device; new memory is asked for only when no cached block fits."},
-			{"D2.4", "Reuse is much faster than asking the device each time."},
-			{"D2.5", "Allocated is what live tensors use, reserved what the allocator holds, cache included."},
-			{"D2.6", "Emptying the cache frees unused memory only, and later requests pay for new segments again."},
-			{"D2.7", "Settings (PYTORCH_CUDA_ALLOC_CONF) tune the allocator."},
-			{"D3.7", "Peaks of allocated and reserved need not be simultaneous: a difference is read at one moment."},
+		Claims: []harness.Claim{
+			{Source: "D2.2", Text: "Later steps look alike; the first differs, because the allocator fills its pools then and reuses blocks later."},
+			{Source: "D2.3", Text: "Freed blocks go to a pool, not back to the device; new memory is asked for only when no cached block fits."},
+			{Source: "D2.4", Text: "Reuse is much faster than asking the device each time."},
+			{Source: "D2.5", Text: "Allocated is what live tensors use, reserved what the allocator holds, cache included."},
+			{Source: "D2.6", Text: "Emptying the cache frees unused memory only, and later requests pay for new segments again."},
+			{Source: "D2.7", Text: "Settings (PYTORCH_CUDA_ALLOC_CONF) tune the allocator."},
+			{Source: "D3.7", Text: "Peaks of allocated and reserved need not be simultaneous: a difference is read at one moment."},
 		},
-		Flags: append(modelFlags("gpt2", 1024, 64),
-			Flag{Name: "batch", Default: 8, Small: 4, Usage: "rows of a batch"},
-			Flag{Name: "steps", Default: 5, Usage: "training steps of one length"},
-			Flag{Name: "lengths", Default: []int{1024, 640, 896, 384, 768, 512, 960, 448}, Small: []int{64, 40, 56, 24, 48, 32},
+		Flags: append(harness.ModelFlags("gpt2", 1024, 64),
+			harness.Flag{Name: "batch", Default: 8, Small: 4, Usage: "rows of a batch"},
+			harness.Flag{Name: "steps", Default: 5, Usage: "training steps of one length"},
+			harness.Flag{Name: "lengths", Default: []int{1024, 640, 896, 384, 768, 512, 960, 448}, Small: []int{64, 40, 56, 24, 48, 32},
 				Usage: "sequence lengths, a step each"},
-			Flag{Name: "rounds", Default: 2, Usage: "how often the lengths come"},
-			Flag{Name: "block-bytes", Default: int64(64 << 20), Usage: "size of the block whose allocation is timed"},
-			Flag{Name: "repeats", Default: 200, Usage: "allocations that are timed"},
-			optimizerFlag(), workspaceFlag()),
+			harness.Flag{Name: "rounds", Default: 2, Usage: "how often the lengths come"},
+			harness.Flag{Name: "block-bytes", Default: int64(64 << 20), Usage: "size of the block whose allocation is timed"},
+			harness.Flag{Name: "repeats", Default: 200, Usage: "allocations that are timed"},
+			harness.OptimizerFlag(), harness.WorkspaceFlag()),
 		Mixed: true,
 		Run:   runCaching,
 	}
@@ -49,7 +50,7 @@ type CachingSettings struct {
 	Optimizer      string         `json:"optimizer"`
 	WorkspaceBytes int64          `json:"workspace_bytes"`
 	Training       train.Settings `json:"training"` // of one length
-	model          chosenModel
+	model          harness.Model
 }
 
 // CachingResults is what caching found beside its runs.
@@ -76,10 +77,10 @@ type CachingStep struct {
 	Seconds        *float64 `json:"seconds"`
 }
 
-func cachingSettings(v Values) (CachingSettings, error) {
-	set := CachingSettings{Optimizer: v.text("optimizer"), Lengths: v.numbers("lengths"), BlockBytes: v.bytes("block-bytes")}
+func cachingSettings(v harness.Values) (CachingSettings, error) {
+	set := CachingSettings{Optimizer: v.Text("optimizer"), Lengths: v.Numbers("lengths"), BlockBytes: v.Bytes("block-bytes")}
 	var err error
-	if set.model, err = v.model(); err != nil {
+	if set.model, err = v.Model(); err != nil {
 		return set, err
 	}
 	set.Preset = set.model.Name
@@ -91,28 +92,28 @@ func cachingSettings(v Values) (CachingSettings, error) {
 	}
 	for _, n := range set.Lengths {
 		if n < 1 || n > set.model.Context {
-			return set, fmt.Errorf("--lengths %s: the model's context is %d tokens, so every length must be from 1 to %d", Format(set.Lengths), set.model.Context, set.model.Context)
+			return set, fmt.Errorf("--lengths %s: the model's context is %d tokens, so every length must be from 1 to %d", harness.Format(set.Lengths), set.model.Context, set.model.Context)
 		}
 	}
-	if set.Batch, err = v.within("batch", 1, maxBatch); err != nil {
+	if set.Batch, err = v.Within("batch", 1, harness.MaxBatch); err != nil {
 		return set, err
 	}
-	if set.Steps, err = v.within("steps", 3, maxSteps); err != nil {
+	if set.Steps, err = v.Within("steps", 3, harness.MaxSteps); err != nil {
 		return set, err
 	}
-	if set.Rounds, err = v.within("rounds", 1, 100); err != nil {
+	if set.Rounds, err = v.Within("rounds", 1, 100); err != nil {
 		return set, err
 	}
-	if set.Repeats, err = v.within("repeats", 1, 1_000_000); err != nil {
+	if set.Repeats, err = v.Within("repeats", 1, 1_000_000); err != nil {
 		return set, err
 	}
 	if set.BlockBytes < 1 || set.BlockBytes > 1<<40 {
 		return set, fmt.Errorf("--block-bytes %d: it must be from 1 to 2^40", set.BlockBytes)
 	}
-	if set.WorkspaceBytes, err = v.workspace(); err != nil {
+	if set.WorkspaceBytes, err = v.Workspace(); err != nil {
 		return set, err
 	}
-	set.Training, err = set.model.training(set.Optimizer, train.CrossEntropy, set.Batch, set.Steps)
+	set.Training, err = set.model.Training(set.Optimizer, train.CrossEntropy, set.Batch, set.Steps)
 	return set, err
 }
 
@@ -132,20 +133,20 @@ func shortened(lengths []int, context int) []int {
 	return list
 }
 
-func runCaching(ctx context.Context, o Options) (*Outcome, error) {
+func runCaching(ctx context.Context, o harness.Options) (*harness.Outcome, error) {
 	set, err := cachingSettings(o.Values)
 	if err != nil {
 		return nil, err
 	}
 	results := &CachingResults{}
-	out := &Outcome{Report: &report.Report{Scenario: "caching", Settings: set, Results: results}}
-	cached, err := o.train(ctx, out, job{name: "cached", settings: set.Training, workspace: set.WorkspaceBytes})
+	out := &harness.Outcome{Report: &report.Report{Scenario: "caching", Settings: set, Results: results}}
+	cached, err := o.Train(ctx, out, harness.Job{Name: "cached", Settings: set.Training, Workspace: set.WorkspaceBytes})
 	if err != nil {
 		return out, err
 	}
 	results.Cached = cachingSteps(cached)
-	emptied, err := o.train(ctx, out, job{name: "emptied", settings: set.Training, workspace: set.WorkspaceBytes,
-		after: func(_ int, t *train.Trainer) error {
+	emptied, err := o.Train(ctx, out, harness.Job{Name: "emptied", Settings: set.Training, Workspace: set.WorkspaceBytes,
+		After: func(_ int, t *train.Trainer) error {
 			d := t.Session().Device()
 			if err := d.Synchronize(); err != nil {
 				return err
@@ -156,31 +157,31 @@ func runCaching(ctx context.Context, o Options) (*Outcome, error) {
 		return out, err
 	}
 	results.Emptied = cachingSteps(emptied)
-	if results.Allocation, err = o.allocationCost(set); err != nil {
+	if results.Allocation, err = allocationCost(o, set); err != nil {
 		return out, err
 	}
-	c := checker{out, o.basis(), ""}
-	o.look(results)
+	c := harness.Checker{Out: out, Basis: o.Basis(), Run: ""}
+	o.Look(results)
 	cachingChecks(c, results, cached, emptied, set)
-	if results.Settings, err = o.fragmentation(ctx, out, set); err != nil {
+	if results.Settings, err = fragmentation(o, ctx, out, set); err != nil {
 		return out, err
 	}
-	o.look(results.Settings)
+	o.Look(results.Settings)
 	fragmentationChecks(c, results.Settings, requestedAtEnd(cached))
 	out.Explanation = explainCaching(set, results)
 	return out, nil
 }
 
 // cachingSteps is each step's allocations.
-func cachingSteps(r *trained) []CachingStep {
-	steps := r.rec.Steps()
+func cachingSteps(r *harness.Trained) []CachingStep {
+	steps := r.Recorder.Steps()
 	list := make([]CachingStep, len(steps))
 	for i, s := range steps {
 		list[i] = CachingStep{Step: s.Step, Seconds: s.Seconds}
-		if i < len(r.stats) {
-			x := r.stats[i]
-			n := r.counts.steps[i]
-			list[i].Allocations, list[i].NewSegments, list[i].NewBytes = n.allocations, n.segments, n.segmentBytes
+		if i < len(r.Stats) {
+			x := r.Stats[i]
+			n := r.Counts.Steps[i]
+			list[i].Allocations, list[i].NewSegments, list[i].NewBytes = n.Allocations, n.Segments, n.SegmentBytes
 			list[i].Segments, list[i].ReservedBytes, list[i].AllocatedBytes = x.Segments.Current, x.Reserved.Current, x.Allocated.Current
 		}
 	}
@@ -189,11 +190,11 @@ func cachingSteps(r *trained) []CachingStep {
 
 // requestedAtEnd is what was asked for and is in use when a training has zeroed
 // its gradients: parameters, the optimizer's state and the library's workspace.
-func requestedAtEnd(r *trained) int64 {
+func requestedAtEnd(r *harness.Trained) int64 {
 	var n int64
-	if s := r.last("zero"); s != nil {
+	if s := r.Last("zero"); s != nil {
 		for _, k := range []instrument.Category{instrument.Parameter, instrument.OptimizerState, instrument.Workspace} {
-			n += s.end.byCategory[k]
+			n += s.AtEnd.ByCategory[k]
 		}
 	}
 	return n
@@ -204,7 +205,7 @@ func requestedAtEnd(r *trained) int64 {
 // has it beside activations.
 const settled = 2
 
-func cachingChecks(c checker, results *CachingResults, cached, emptied *trained, set CachingSettings) {
+func cachingChecks(c harness.Checker, results *CachingResults, cached, emptied *harness.Trained, set CachingSettings) {
 	var later, anew int64
 	least := int64(-1)
 	for i, s := range results.Cached {
@@ -224,12 +225,12 @@ func cachingChecks(c checker, results *CachingResults, cached, emptied *trained,
 	for _, s := range results.Cached[1:] {
 		most = max(most, s.NewSegments)
 	}
-	c.that("first step fills the pools", "D2.2", "The first step asks the device for more segments than any later one", fmt.Sprintf("more than %d", most),
+	c.That("first step fills the pools", "D2.2", "The first step asks the device for more segments than any later one", fmt.Sprintf("more than %d", most),
 		results.Cached[0].NewSegments, results.Cached[0].NewSegments > most)
 	second := results.Cached[1]
-	c.bytes("reserved grows by new segments", "D2.3", "What the second step finds no cached block for, and nothing else, is added to reserved memory",
+	c.Bytes("reserved grows by new segments", "D2.3", "What the second step finds no cached block for, and nothing else, is added to reserved memory",
 		results.Cached[0].ReservedBytes+second.NewBytes, second.ReservedBytes)
-	c.count("later steps reuse", "D2.2", "From the third step on all blocks come from the cache", "new segments", 0, later)
+	c.Count("later steps reuse", "D2.2", "From the third step on all blocks come from the cache", "new segments", 0, later)
 	first, last := results.Cached[settled], results.Cached[len(results.Cached)-1]
 	reserved, handed := first.ReservedBytes, first.Allocations
 	for _, s := range results.Cached[settled:] {
@@ -240,49 +241,49 @@ func cachingChecks(c checker, results *CachingResults, cached, emptied *trained,
 			handed = s.Allocations
 		}
 	}
-	c.bytes("later steps alike", "D2.2", "From the third step on reserved memory stays the same", first.ReservedBytes, reserved)
-	c.count("same allocations", "D2.3", "Later steps hand out as many blocks as each other", "allocations", first.Allocations, handed)
-	c.that("emptied cache", "D2.6", "With the cache emptied after each step, each later step asks the device for segments again",
+	c.Bytes("later steps alike", "D2.2", "From the third step on reserved memory stays the same", first.ReservedBytes, reserved)
+	c.Count("same allocations", "D2.3", "Later steps hand out as many blocks as each other", "allocations", first.Allocations, handed)
+	c.That("emptied cache", "D2.6", "With the cache emptied after each step, each later step asks the device for segments again",
 		"more than 0 in every step", fmt.Sprintf("%d at least", least), least > 0)
-	c.bytes("emptying frees unused memory only", "D2.6", "Emptying changes nothing of what is in use",
+	c.Bytes("emptying frees unused memory only", "D2.6", "Emptying changes nothing of what is in use",
 		last.AllocatedBytes, results.Emptied[len(results.Emptied)-1].AllocatedBytes)
-	c.bytes("same peak", "D2.6", "Emptying between steps leaves the peak as it is (as requested)",
-		cached.requestedPeak(), emptied.requestedPeak())
+	c.Bytes("same peak", "D2.6", "Emptying between steps leaves the peak as it is (as requested)",
+		cached.RequestedPeak(), emptied.RequestedPeak())
 	a := results.Allocation
-	c.count("allocation with the cache", "D2.3", "Allocating and freeing a block again and again asks the device once", "segments", 1, a.CachedSegments)
-	c.count("allocation without", "D2.6", "With the cache emptied each time, it asks each time", "segments", int64(set.Repeats), a.EmptiedSegments)
+	c.Count("allocation with the cache", "D2.3", "Allocating and freeing a block again and again asks the device once", "segments", 1, a.CachedSegments)
+	c.Count("allocation without", "D2.6", "With the cache emptied each time, it asks each time", "segments", int64(set.Repeats), a.EmptiedSegments)
 	if a.CachedSeconds != nil {
-		c.that("allocation cost", "D2.4", "An allocation from the cache takes less time than one from the device",
+		c.That("allocation cost", "D2.4", "An allocation from the cache takes less time than one from the device",
 			"less than "+microseconds(a.EmptiedSeconds), microseconds(a.CachedSeconds), *a.CachedSeconds < *a.EmptiedSeconds)
 	}
 }
 
 func explainCaching(set CachingSettings, results *CachingResults) []string {
-	var p prose
-	p.title("%s, batch %d: the cache kept, and emptied after each step", set.Preset, set.Batch)
+	var p harness.Prose
+	p.Title("%s, batch %d: the cache kept, and emptied after each step", set.Preset, set.Batch)
 	rows := [][]string{{"step", "new segments", "of bytes", "reserved after", "time", "emptied: new", "of bytes", "reserved before emptying", "time"}}
 	for i, s := range results.Cached {
 		e := results.Emptied[i]
-		rows = append(rows, []string{fmt.Sprint(s.Step), fmt.Sprint(s.NewSegments), size(s.NewBytes), size(s.ReservedBytes), milliseconds(s.Seconds),
-			fmt.Sprint(e.NewSegments), size(e.NewBytes), size(e.ReservedBytes), milliseconds(e.Seconds)})
+		rows = append(rows, []string{fmt.Sprint(s.Step), fmt.Sprint(s.NewSegments), harness.Size(s.NewBytes), harness.Size(s.ReservedBytes), harness.Milliseconds(s.Seconds),
+			fmt.Sprint(e.NewSegments), harness.Size(e.NewBytes), harness.Size(e.ReservedBytes), harness.Milliseconds(e.Seconds)})
 	}
-	p.table(rows)
-	p.say("  New segments: %d in the first step, %d in the second, which is the first to have the optimizer's state beside activations,", results.Cached[0].NewSegments, results.Cached[1].NewSegments)
+	p.Table(rows)
+	p.Say("  New segments: %d in the first step, %d in the second, which is the first to have the optimizer's state beside activations,", results.Cached[0].NewSegments, results.Cached[1].NewSegments)
 	later := int64(0)
 	for _, s := range results.Cached[settled:] {
 		later += s.NewSegments
 	}
-	p.say("  and %d in all later ones together, of %s in each.", later, counted(results.Cached[settled].Allocations, "allocation"))
+	p.Say("  and %d in all later ones together, of %s in each.", later, harness.Counted(results.Cached[settled].Allocations, "allocation"))
 	a := results.Allocation
 	if a.CachedSeconds != nil {
-		p.say("  Allocating and freeing %s: %s from the cache, %s with the cache emptied each time: %.0f times as long.", size(set.BlockBytes),
+		p.Say("  Allocating and freeing %s: %s from the cache, %s with the cache emptied each time: %.0f times as long.", harness.Size(set.BlockBytes),
 			microseconds(a.CachedSeconds), microseconds(a.EmptiedSeconds), *a.EmptiedSeconds / *a.CachedSeconds)
 	} else {
-		p.say("  Allocating and freeing %s %d times asks the device for %s with the cache and for %s with the cache emptied each time.",
-			size(set.BlockBytes), set.Repeats, counted(a.CachedSegments, "segment"), counted(a.EmptiedSegments, "segment"))
+		p.Say("  Allocating and freeing %s %d times asks the device for %s with the cache and for %s with the cache emptied each time.",
+			harness.Size(set.BlockBytes), set.Repeats, harness.Counted(a.CachedSegments, "segment"), harness.Counted(a.EmptiedSegments, "segment"))
 	}
 	explainFragmentation(&p, set, results.Settings)
-	return p.lines
+	return p.Lines
 }
 
 func microseconds(s *float64) string { return fmt.Sprintf("%.2f µs", 1e6**s) }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 // AllocationCost compares allocations from the cache with allocations from the
@@ -20,14 +21,14 @@ type AllocationCost struct {
 
 // allocationCost allocates and frees one block again and again, with the cache
 // kept and with the cache emptied each time.
-func (o Options) allocationCost(set CachingSettings) (AllocationCost, error) {
+func allocationCost(o harness.Options, set CachingSettings) (AllocationCost, error) {
 	x := AllocationCost{BlockBytes: set.BlockBytes, Repeats: set.Repeats}
 	for _, empty := range []bool{false, true} {
-		segments, seconds, err := o.allocateAgain(set, empty)
+		segments, seconds, err := allocateAgain(o, set, empty)
 		if err != nil {
 			return x, fmt.Errorf("timing allocations: %w", err)
 		}
-		if o.meta() {
+		if o.Meta() {
 			seconds = nil
 		}
 		if empty {
@@ -39,7 +40,7 @@ func (o Options) allocationCost(set CachingSettings) (AllocationCost, error) {
 	return x, nil
 }
 
-func (o Options) allocateAgain(set CachingSettings, empty bool) (segments int64, each *float64, err error) {
+func allocateAgain(o harness.Options, set CachingSettings, empty bool) (segments int64, each *float64, err error) {
 	dev, err := o.Open(alloc.Config{LimitBytes: o.Alloc.LimitBytes})
 	if err != nil {
 		return 0, nil, err

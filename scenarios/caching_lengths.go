@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
@@ -67,7 +68,7 @@ func settingName(s string) string {
 }
 
 // fragmentation trains with changing lengths under each setting.
-func (o Options) fragmentation(ctx context.Context, out *Outcome, set CachingSettings) ([]FragmentationResult, error) {
+func fragmentation(o harness.Options, ctx context.Context, out *harness.Outcome, set CachingSettings) ([]FragmentationResult, error) {
 	var results []FragmentationResult
 	for _, text := range allocatorSettings {
 		config, err := alloc.ParseConfig(text)
@@ -79,20 +80,20 @@ func (o Options) fragmentation(ctx context.Context, out *Outcome, set CachingSet
 			config.LimitBytes = results[0].PeakReservedBytes
 		}
 		// A picture needs no more than the first two.
-		x, d, err := o.changingLengths(ctx, out, set, text, config, len(results) > 1)
+		x, d, err := changingLengths(o, ctx, out, set, text, config, len(results) > 1)
 		if err != nil {
 			return results, err
 		}
-		if !o.meta() {
+		if !o.Meta() {
 			if x.Unsupported != "" {
 				config.ExpandableSegments = false // as the device has it
 			}
-			_, want, err := o.onMeta().changingLengths(ctx, nil, set, text, config, true)
+			_, want, err := changingLengths(o.OnMeta(), ctx, nil, set, text, config, true)
 			if err != nil {
 				return results, err
 			}
-			o.look(&d)
-			checker{out, o.basis(), settingName(text)}.asCalculated(want, d)
+			o.Look(&d)
+			harness.Checker{Out: out, Basis: o.Basis(), Run: settingName(text)}.AsCalculated(want, d)
 		}
 		results = append(results, x)
 	}
@@ -100,9 +101,9 @@ func (o Options) fragmentation(ctx context.Context, out *Outcome, set CachingSet
 }
 
 // changingLengths trains on sequences of changing lengths. out may be nil.
-func (o Options) changingLengths(ctx context.Context, out *Outcome, set CachingSettings, setting string, config alloc.Config, light bool) (FragmentationResult, digest, error) {
+func changingLengths(o harness.Options, ctx context.Context, out *harness.Outcome, set CachingSettings, setting string, config alloc.Config, light bool) (FragmentationResult, harness.Digest, error) {
 	x := FragmentationResult{Setting: settingName(setting), LimitBytes: config.LimitBytes}
-	var d digest
+	var d harness.Digest
 	dev, err := o.Open(config)
 	if err != nil {
 		return x, d, err
@@ -111,12 +112,12 @@ func (o Options) changingLengths(ctx context.Context, out *Outcome, set CachingS
 	if config.ExpandableSegments && !dev.Allocator().Config().ExpandableSegments {
 		x.Unsupported = "this device cannot map memory into reserved addresses"
 	}
-	rec := instrument.New(instrument.Options{NoTiming: o.meta()})
+	rec := instrument.New(instrument.Options{NoTiming: o.Meta()})
 	rec.Attach(dev.Allocator())
-	d.follow(dev.Allocator())
-	counts := &stepCounts{}
-	counts.follow(dev.Allocator())
-	counts.begin() // the model
+	d.Follow(dev.Allocator())
+	counts := &harness.StepCounts{}
+	counts.Follow(dev.Allocator())
+	counts.Begin() // the model
 	l := &lengths{o: o, set: set, s: session.New(dev, rec, session.Options{WorkspaceBytes: set.WorkspaceBytes, Seed: set.Training.Seed}),
 		plans: map[int]*lengthPlan{}, counts: counts}
 	if err := l.run(ctx, x.Setting); err != nil {
@@ -139,13 +140,13 @@ func (o Options) changingLengths(ctx context.Context, out *Outcome, set CachingS
 	}
 	steps := rec.Steps()
 	late := steps[len(steps)-len(set.Lengths):]
-	for i, n := range l.counts.steps {
-		x.NewSegments += n.segments
-		if i > len(l.counts.steps)-1-len(set.Lengths) {
-			x.LateSegments += n.segments
+	for i, n := range l.counts.Steps {
+		x.NewSegments += n.Segments
+		if i > len(l.counts.Steps)-1-len(set.Lengths) {
+			x.LateSegments += n.Segments
 		}
 	}
-	if !o.meta() {
+	if !o.Meta() {
 		var total float64
 		for _, s := range late {
 			total += *s.Seconds
@@ -154,9 +155,9 @@ func (o Options) changingLengths(ctx context.Context, out *Outcome, set CachingS
 	}
 	rec.Stop()
 	if out != nil {
-		out.Report.Runs = append(out.Report.Runs, report.NewRun("lengths-"+runName(setting), nn.Count(l.model), o.basis(), rec))
+		out.Report.Runs = append(out.Report.Runs, report.NewRun("lengths-"+runName(setting), nn.Count(l.model), o.Basis(), rec))
 		if !light {
-			out.Recordings = append(out.Recordings, Recording{"lengths-" + runName(setting), rec, dev.Allocator().Segments(), dev.Allocator().Config()})
+			out.Recordings = append(out.Recordings, harness.Recording{Name: "lengths-" + runName(setting), Recorder: rec, Segments: dev.Allocator().Segments(), Config: dev.Allocator().Config()})
 		}
 	}
 	l.optimizer.Release()
@@ -176,14 +177,14 @@ func runName(setting string) string {
 
 // lengths is a training with a plan for each length.
 type lengths struct {
-	o         Options
+	o         harness.Options
 	set       CachingSettings
 	s         *session.Session
 	model     nn.Module
 	optimizer optim.Optimizer
 	plans     map[int]*lengthPlan
 	step      int
-	counts    *stepCounts // first of the model, then of each step
+	counts    *harness.StepCounts // first of the model, then of each step
 }
 
 type lengthPlan struct {
@@ -229,8 +230,8 @@ func (l *lengths) run(ctx context.Context, name string) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			l.o.progress("%s: step %d, %d tokens", name, l.step+1, n)
-			l.counts.begin()
+			l.o.Note("%s: step %d, %d tokens", name, l.step+1, n)
+			l.counts.Begin()
 			if err := l.train(l.plans[n]); err != nil {
 				return fmt.Errorf("step %d: %w", l.step, err)
 			}
@@ -243,7 +244,7 @@ func (l *lengths) run(ctx context.Context, name string) error {
 // train does one step.
 func (l *lengths) train(p *lengthPlan) error {
 	var tokens []any
-	if !l.o.meta() {
+	if !l.o.Meta() {
 		var batch data.Batch
 		if err := p.src.Batch(l.step, &batch); err != nil {
 			return err
@@ -257,55 +258,55 @@ func (l *lengths) train(p *lengthPlan) error {
 // pageBytes is the larger page of an expandable segment and one of the smaller.
 const pageBytes = 22 << 20
 
-func fragmentationChecks(c checker, results []FragmentationResult, requested int64) {
+func fragmentationChecks(c harness.Checker, results []FragmentationResult, requested int64) {
 	standard := results[0]
 	for _, x := range results {
-		c.run = x.Setting
-		c.bytes("in use at the end", "D2.5", "After the last step what parameters and state were asked for is in use, and nothing else", requested, x.EndRequestedBytes)
-		c.bytes("allocated", "D2.5", "Allocated is the blocks in use", x.EndBlocksInUseBytes, x.EndAllocatedBytes)
-		c.bytes("reserved", "D2.5", "Reserved is the blocks in use and the cached ones", x.EndBlocksInUseBytes+x.EndBlocksCachedBytes, x.EndReservedBytes)
+		c.Run = x.Setting
+		c.Bytes("in use at the end", "D2.5", "After the last step what parameters and state were asked for is in use, and nothing else", requested, x.EndRequestedBytes)
+		c.Bytes("allocated", "D2.5", "Allocated is the blocks in use", x.EndBlocksInUseBytes, x.EndAllocatedBytes)
+		c.Bytes("reserved", "D2.5", "Reserved is the blocks in use and the cached ones", x.EndBlocksInUseBytes+x.EndBlocksCachedBytes, x.EndReservedBytes)
 		if x.LimitBytes > 0 {
-			c.atMost("limit", "D2.7", "Reserved memory stays within the limit", x.LimitBytes, x.PeakReservedBytes)
+			c.AtMost("limit", "D2.7", "Reserved memory stays within the limit", x.LimitBytes, x.PeakReservedBytes)
 		}
 		switch {
 		case x.Unsupported != "":
 		case runName(x.Setting) == "expandable_segments":
 			most := standard.PeakReservedBytes + pageBytes
-			c.atMost("less reserved", "D2.7", "Expandable segments, which have no fixed sizes, reserve no more than the default, but for a page",
+			c.AtMost("less reserved", "D2.7", "Expandable segments, which have no fixed sizes, reserve no more than the default, but for a page",
 				most, x.PeakReservedBytes)
 		case runName(x.Setting) == "roundup_power2_divisions":
-			c.that("rounding", "D2.7", "Rounding sizes up to few classes allocates no less than the default",
+			c.That("rounding", "D2.7", "Rounding sizes up to few classes allocates no less than the default",
 				fmt.Sprintf("at least %d bytes", standard.PeakAllocatedBytes), fmt.Sprintf("%d bytes", x.PeakAllocatedBytes), x.PeakAllocatedBytes >= standard.PeakAllocatedBytes)
 		}
 	}
 }
 
-func explainFragmentation(p *prose, set CachingSettings, results []FragmentationResult) {
-	p.title("Sequence lengths %s, %s over, under each setting of the allocator", Format(set.Lengths), counted(int64(set.Rounds), "time"))
+func explainFragmentation(p *harness.Prose, set CachingSettings, results []FragmentationResult) {
+	p.Title("Sequence lengths %s, %s over, under each setting of the allocator", harness.Format(set.Lengths), harness.Counted(int64(set.Rounds), "time"))
 	whole := [][]string{{"over all steps", "peak allocated", "peak reserved", "asked for", "in the last round", "retries", "time of it"}}
 	end := [][]string{{"at one moment", "allocated", "reserved", "difference", "inactive split", "difference at the peak"}}
 	for _, x := range results {
 		name := x.Setting
 		if x.LimitBytes > 0 {
-			name += ", limit " + size(x.LimitBytes)
+			name += ", limit " + harness.Size(x.LimitBytes)
 		}
-		whole = append(whole, []string{name, size(x.PeakAllocatedBytes), size(x.PeakReservedBytes), fmt.Sprint(x.NewSegments),
-			fmt.Sprint(x.LateSegments), fmt.Sprint(x.Retries), milliseconds(x.Seconds)})
-		end = append(end, []string{name, size(x.EndAllocatedBytes), size(x.EndReservedBytes), size(x.EndReservedBytes - x.EndAllocatedBytes),
-			size(x.EndInactiveSplitBytes), size(x.CachedAtPeakBytes)})
+		whole = append(whole, []string{name, harness.Size(x.PeakAllocatedBytes), harness.Size(x.PeakReservedBytes), fmt.Sprint(x.NewSegments),
+			fmt.Sprint(x.LateSegments), fmt.Sprint(x.Retries), harness.Milliseconds(x.Seconds)})
+		end = append(end, []string{name, harness.Size(x.EndAllocatedBytes), harness.Size(x.EndReservedBytes), harness.Size(x.EndReservedBytes - x.EndAllocatedBytes),
+			harness.Size(x.EndInactiveSplitBytes), harness.Size(x.CachedAtPeakBytes)})
 	}
-	p.say("  Segments (pages of an expandable one) are what was asked of the device.")
-	p.table(whole)
-	p.say("  Fragmentation: reserved − allocated after the last step, and at the moment of the allocated peak.")
-	p.table(end)
+	p.Say("  Segments (pages of an expandable one) are what was asked of the device.")
+	p.Table(whole)
+	p.Say("  Fragmentation: reserved − allocated after the last step, and at the moment of the allocated peak.")
+	p.Table(end)
 	for _, x := range results {
 		if x.Unsupported != "" {
-			p.say("  %s: no effect: %s.", x.Setting, x.Unsupported)
+			p.Say("  %s: no effect: %s.", x.Setting, x.Unsupported)
 		}
 	}
 	d := results[0]
-	p.say("  By default the two peaks lie %s apart; that is an amount of cached memory only if they are of one moment. Read at one moment,", size(d.PeakReservedBytes-d.PeakAllocatedBytes))
-	p.say("  %s was cached at the allocated peak, and after the last step, with parameters and state alone in use, %s, of which %s", size(d.CachedAtPeakBytes),
-		size(d.EndReservedBytes-d.EndAllocatedBytes), size(d.EndInactiveSplitBytes))
-	p.say("  is inactive split: free, but in segments of which another part is in use, so that it cannot be given back.")
+	p.Say("  By default the two peaks lie %s apart; that is an amount of cached memory only if they are of one moment. Read at one moment,", harness.Size(d.PeakReservedBytes-d.PeakAllocatedBytes))
+	p.Say("  %s was cached at the allocated peak, and after the last step, with parameters and state alone in use, %s, of which %s", harness.Size(d.CachedAtPeakBytes),
+		harness.Size(d.EndReservedBytes-d.EndAllocatedBytes), harness.Size(d.EndInactiveSplitBytes))
+	p.Say("  is inactive split: free, but in segments of which another part is in use, so that it cannot be given back.")
 }

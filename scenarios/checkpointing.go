@@ -9,24 +9,25 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn/models"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
-func checkpointingScenario() Scenario {
-	return Scenario{
+func checkpointingScenario() harness.Scenario {
+	return harness.Scenario{
 		Name:  "checkpointing",
 		Title: "Gradient checkpointing over depth and batch: activations, peak, recomputed operations and time",
-		Claims: []Claim{
-			{"D4.6", "Gradient checkpointing costs about 30–40 % more compute for much less activation memory."},
-			{"D2.8", "Gradient checkpointing keeps some activations and recomputes the rest."},
-			{"D3.12", "Where activations dominate, checkpointing trades memory for time."},
+		Claims: []harness.Claim{
+			{Source: "D4.6", Text: "Gradient checkpointing costs about 30–40 % more compute for much less activation memory."},
+			{Source: "D2.8", Text: "Gradient checkpointing keeps some activations and recomputes the rest."},
+			{Source: "D3.12", Text: "Where activations dominate, checkpointing trades memory for time."},
 		},
-		Flags: append(modelFlags("qwen2.5-1.5b", 256, 32),
-			Flag{Name: "depths", Default: []int(nil), Usage: "numbers of layers (default: the model's, half and a quarter of them)"},
-			Flag{Name: "batches", Default: []int{16, 4}, Small: []int{16, 4}, Usage: "rows of a batch"},
-			Flag{Name: "steps", Default: 3, Usage: "training steps of each"},
-			optimizerFlag(), workspaceFlag()),
+		Flags: append(harness.ModelFlags("qwen2.5-1.5b", 256, 32),
+			harness.Flag{Name: "depths", Default: []int(nil), Usage: "numbers of layers (default: the model's, half and a quarter of them)"},
+			harness.Flag{Name: "batches", Default: []int{16, 4}, Small: []int{16, 4}, Usage: "rows of a batch"},
+			harness.Flag{Name: "steps", Default: 3, Usage: "training steps of each"},
+			harness.OptimizerFlag(), harness.WorkspaceFlag()),
 		Mixed: true,
 		Run:   runCheckpointing,
 	}
@@ -72,17 +73,17 @@ type CheckpointingSide struct {
 // Bounds of a depth.
 const maxDepth = 10_000
 
-func checkpointingSettings(v Values) (chosenModel, CheckpointingSettings, error) {
+func checkpointingSettings(v harness.Values) (harness.Model, CheckpointingSettings, error) {
 	var set CheckpointingSettings
-	m, err := v.model()
+	m, err := v.Model()
 	if err != nil {
 		return m, set, err
 	}
-	set.Preset, set.Optimizer = m.Name, v.text("optimizer")
+	set.Preset, set.Optimizer = m.Name, v.Text("optimizer")
 	if m.Tokens == 0 {
 		return m, set, errors.New("--preset: a dense net has no blocks to checkpoint; choose a language model")
 	}
-	if set.Depths, err = v.allWithin("depths", 1, maxDepth); err != nil {
+	if set.Depths, err = v.AllWithin("depths", 1, maxDepth); err != nil {
 		return m, set, err
 	}
 	if !v.Given("depths") {
@@ -95,40 +96,40 @@ func checkpointingSettings(v Values) (chosenModel, CheckpointingSettings, error)
 	if set.Depths[0] == 0 {
 		return m, set, errors.New("--depths: the config does not say how many layers the model has; give numbers of layers")
 	}
-	if set.Batches, err = v.allWithin("batches", 1, maxBatch); err != nil {
+	if set.Batches, err = v.AllWithin("batches", 1, harness.MaxBatch); err != nil {
 		return m, set, err
 	}
-	if set.Steps, err = v.within("steps", 2, maxSteps); err != nil {
+	if set.Steps, err = v.Within("steps", 2, harness.MaxSteps); err != nil {
 		return m, set, err
 	}
-	if set.WorkspaceBytes, err = v.workspace(); err != nil {
+	if set.WorkspaceBytes, err = v.Workspace(); err != nil {
 		return m, set, err
 	}
 	set.Training, err = set.training(m, set.Depths[0], set.Batches[0], false)
 	return m, set, err
 }
 
-func (set CheckpointingSettings) training(m chosenModel, depth, batch int, checkpointing bool) (train.Settings, error) {
+func (set CheckpointingSettings) training(m harness.Model, depth, batch int, checkpointing bool) (train.Settings, error) {
 	var err error
 	if m.Config, err = models.Resize(m.Config, depth, 0, 0); err != nil {
 		return train.Settings{}, fmt.Errorf("--depths: %w", err)
 	}
-	s, err := m.training(set.Optimizer, train.CrossEntropy, batch, set.Steps)
+	s, err := m.Training(set.Optimizer, train.CrossEntropy, batch, set.Steps)
 	s.GradientCheckpointing = checkpointing
 	return s, err
 }
 
-func runCheckpointing(ctx context.Context, o Options) (*Outcome, error) {
+func runCheckpointing(ctx context.Context, o harness.Options) (*harness.Outcome, error) {
 	m, set, err := checkpointingSettings(o.Values)
 	if err != nil {
 		return nil, err
 	}
-	out := &Outcome{Report: &report.Report{Scenario: "checkpointing", Settings: set}}
+	out := &harness.Outcome{Report: &report.Report{Scenario: "checkpointing", Settings: set}}
 	var results []CheckpointingResult
 	for _, batch := range set.Batches {
 		for _, depth := range set.Depths {
 			// The first pair has its timelines kept.
-			pair, err := o.checkpointingPair(ctx, out, m, set, depth, batch, len(results) > 0)
+			pair, err := checkpointingPair(o, ctx, out, m, set, depth, batch, len(results) > 0)
 			if err != nil {
 				return out, err
 			}
@@ -136,22 +137,22 @@ func runCheckpointing(ctx context.Context, o Options) (*Outcome, error) {
 			out.Report.Results = results
 		}
 	}
-	o.look(results)
-	perLayer(checker{out, o.basis(), ""}, results)
+	o.Look(results)
+	perLayer(harness.Checker{Out: out, Basis: o.Basis(), Run: ""}, results)
 	out.Explanation = explainCheckpointing(m, results)
 	return out, nil
 }
 
-func (o Options) checkpointingPair(ctx context.Context, out *Outcome, m chosenModel, set CheckpointingSettings, depth, batch int, light bool) (CheckpointingResult, error) {
+func checkpointingPair(o harness.Options, ctx context.Context, out *harness.Outcome, m harness.Model, set CheckpointingSettings, depth, batch int, light bool) (CheckpointingResult, error) {
 	x := CheckpointingResult{Depth: depth, Batch: batch}
-	var both [2]*trained
+	var both [2]*harness.Trained
 	for i, checkpointing := range []bool{false, true} {
 		s, err := set.training(m, depth, batch, checkpointing)
 		if err != nil {
 			return x, err
 		}
 		name := fmt.Sprintf("%d-layers-batch-%d-%s", depth, batch, []string{"plain", "checkpointed"}[i])
-		if both[i], err = o.train(ctx, out, job{name: name, settings: s, workspace: set.WorkspaceBytes, light: light}); err != nil {
+		if both[i], err = o.Train(ctx, out, harness.Job{Name: name, Settings: s, Workspace: set.WorkspaceBytes, Light: light}); err != nil {
 			return x, err
 		}
 	}
@@ -162,39 +163,39 @@ func (o Options) checkpointingPair(ctx context.Context, out *Outcome, m chosenMo
 		extra := *b / *a - 1
 		x.ExtraSeconds = &extra
 	}
-	o.look(&x)
-	checkpointingChecks(checker{out, o.basis(), strings.TrimSuffix(again.name, "-checkpointed")}, x, plain, again)
+	o.Look(&x)
+	checkpointingChecks(harness.Checker{Out: out, Basis: o.Basis(), Run: strings.TrimSuffix(again.Name, "-checkpointed")}, x, plain, again)
 	return x, nil
 }
 
-func checkpointingSide(r *trained) CheckpointingSide {
-	forward, peak := r.last("forward"), r.rec.Peak()
-	s := CheckpointingSide{ActivationBytes: forward.end.byCategory[instrument.Activation],
-		PeakBytes: peak.AllocatedBytes, PeakPhase: peak.Phase, StepSeconds: r.typical()}
-	operations, recomputed, _ := r.plan.Operations()
+func checkpointingSide(r *harness.Trained) CheckpointingSide {
+	forward, peak := r.Last("forward"), r.Recorder.Peak()
+	s := CheckpointingSide{ActivationBytes: forward.AtEnd.ByCategory[instrument.Activation],
+		PeakBytes: peak.AllocatedBytes, PeakPhase: peak.Phase, StepSeconds: r.Typical()}
+	operations, recomputed, _ := r.Plan.Operations()
 	for _, n := range operations {
 		s.ForwardOperations += n
 	}
 	for _, n := range recomputed {
 		s.RecomputedOperations += n
 	}
-	s.ForwardFLOPs, s.RecomputedFLOPs, s.BackwardFLOPs = r.plan.FLOPs()
+	s.ForwardFLOPs, s.RecomputedFLOPs, s.BackwardFLOPs = r.Plan.FLOPs()
 	return s
 }
 
-func checkpointingChecks(c checker, x CheckpointingResult, plain, again *trained) {
-	c.below("activations", "D4.6", "Checkpointing keeps less from forward to backward", x.Plain.ActivationBytes, x.Again.ActivationBytes)
-	before, after := plain.requestedPeak(), again.requestedPeak()
-	c.atMost("peak", "D3.12", "Checkpointing does not raise the peak (as requested, before the allocator's rounding)", before, after)
-	c.calculated().that("recomputation", "D2.8", "Without checkpointing no matrix product or attention is computed again; with it, each operation once at most",
+func checkpointingChecks(c harness.Checker, x CheckpointingResult, plain, again *harness.Trained) {
+	c.Below("activations", "D4.6", "Checkpointing keeps less from forward to backward", x.Plain.ActivationBytes, x.Again.ActivationBytes)
+	before, after := plain.RequestedPeak(), again.RequestedPeak()
+	c.AtMost("peak", "D3.12", "Checkpointing does not raise the peak (as requested, before the allocator's rounding)", before, after)
+	c.Calculated().That("recomputation", "D2.8", "Without checkpointing no matrix product or attention is computed again; with it, each operation once at most",
 		"0 floating-point operations; more than 0 and no kernel more often than in forward",
 		fmt.Sprintf("%.0f; %d kernels of %d", x.Plain.RecomputedFLOPs, x.Again.RecomputedOperations, x.Again.ForwardOperations),
-		x.Plain.RecomputedFLOPs == 0 && x.Again.RecomputedFLOPs > 0 && recomputedOnce(again.plan))
-	c.calculated().that("compute", "D4.6", "More floating-point operations, but at most 40 %", "more than 0 and at most 40 %", fmt.Sprintf("%.1f %%", 100*x.ExtraFLOPs),
+		x.Plain.RecomputedFLOPs == 0 && x.Again.RecomputedFLOPs > 0 && recomputedOnce(again.Plan))
+	c.Calculated().That("compute", "D4.6", "More floating-point operations, but at most 40 %", "more than 0 and at most 40 %", fmt.Sprintf("%.1f %%", 100*x.ExtraFLOPs),
 		x.ExtraFLOPs > 0 && x.ExtraFLOPs <= 0.4)
-	if len(plain.losses()) > 0 {
-		d := farthest(plain.losses(), again.losses())
-		c.that("losses", "D2.8", "Checkpointing changes no result", fmt.Sprintf("losses within %g", lossTolerance), fmt.Sprintf("within %.2g", d), d <= lossTolerance)
+	if len(plain.Losses()) > 0 {
+		d := harness.Farthest(plain.Losses(), again.Losses())
+		c.That("losses", "D2.8", "Checkpointing changes no result", fmt.Sprintf("losses within %g", lossTolerance), fmt.Sprintf("within %.2g", d), d <= lossTolerance)
 	}
 }
 
@@ -212,7 +213,7 @@ func recomputedOnce(p *plan.Plan) bool {
 
 // perLayer checks that activations grow with depth by a constant for each
 // layer, much smaller with checkpointing.
-func perLayer(c checker, results []CheckpointingResult) {
+func perLayer(c harness.Checker, results []CheckpointingResult) {
 	for i, x := range results {
 		for _, y := range results[i+1:] {
 			if x.Batch != y.Batch || x.Depth == y.Depth {
@@ -221,34 +222,34 @@ func perLayer(c checker, results []CheckpointingResult) {
 			layers := int64(x.Depth - y.Depth)
 			plain := (x.Plain.ActivationBytes - y.Plain.ActivationBytes) / layers
 			again := (x.Again.ActivationBytes - y.Again.ActivationBytes) / layers
-			c.that(fmt.Sprintf("batch-%d per layer", x.Batch), "D4.6", fmt.Sprintf("From %d to %d layers, a checkpointed layer adds less than a quarter of a plain one's activations", y.Depth, x.Depth),
+			c.That(fmt.Sprintf("batch-%d per layer", x.Batch), "D4.6", fmt.Sprintf("From %d to %d layers, a checkpointed layer adds less than a quarter of a plain one's activations", y.Depth, x.Depth),
 				fmt.Sprintf("more than 0 and less than %d bytes a layer", plain/4), fmt.Sprintf("%d bytes a layer", again), again > 0 && again < plain/4)
 			break
 		}
 	}
 }
 
-func explainCheckpointing(m chosenModel, results []CheckpointingResult) []string {
-	var p prose
-	p.title("%s (%s), %s: with checkpointing beside without", m.Name, counted(int64(m.Layers), "layer"), counted(int64(m.Tokens), "token"))
+func explainCheckpointing(m harness.Model, results []CheckpointingResult) []string {
+	var p harness.Prose
+	p.Title("%s (%s), %s: with checkpointing beside without", m.Name, harness.Counted(int64(m.Layers), "layer"), harness.Counted(int64(m.Tokens), "token"))
 	rows := [][]string{{"layers, batch", "kept", "ckpt.", "peak", "ckpt.", "in", "again, of forward", "FLOPs", "time"}}
 	for _, x := range results {
 		extra := "-"
 		if x.ExtraSeconds != nil {
 			extra = fmt.Sprintf("%+.1f %%", 100**x.ExtraSeconds)
 		}
-		rows = append(rows, []string{fmt.Sprintf("%d, %d", x.Depth, x.Batch), size(x.Plain.ActivationBytes), size(x.Again.ActivationBytes),
-			size(x.Plain.PeakBytes), size(x.Again.PeakBytes), x.Plain.PeakPhase + " → " + x.Again.PeakPhase,
+		rows = append(rows, []string{fmt.Sprintf("%d, %d", x.Depth, x.Batch), harness.Size(x.Plain.ActivationBytes), harness.Size(x.Again.ActivationBytes),
+			harness.Size(x.Plain.PeakBytes), harness.Size(x.Again.PeakBytes), x.Plain.PeakPhase + " → " + x.Again.PeakPhase,
 			fmt.Sprintf("%d → %d of %d", x.Plain.RecomputedOperations, x.Again.RecomputedOperations, x.Again.ForwardOperations), fmt.Sprintf("%.1f %%", 100*x.ExtraFLOPs), extra})
 	}
-	p.table(rows)
+	p.Table(rows)
 	x := results[0]
-	p.say("  %s, batch %d: activations %s, peak %s.", counted(int64(x.Depth), "layer"), x.Batch,
-		less(x.Again.ActivationBytes-x.Plain.ActivationBytes, exact), less(x.Again.PeakBytes-x.Plain.PeakBytes, exact))
-	p.say("  The document claims 30–40 %% more compute: a second forward pass beside one forward and one backward of twice its cost, a third.")
-	p.say("  Here it is %.1f %%: the head lies in no block, and what only makes a block's output, its last matrix product, is not needed again.", 100*x.ExtraFLOPs)
+	p.Say("  %s, batch %d: activations %s, peak %s.", harness.Counted(int64(x.Depth), "layer"), x.Batch,
+		harness.Less(x.Again.ActivationBytes-x.Plain.ActivationBytes, harness.Exact), harness.Less(x.Again.PeakBytes-x.Plain.PeakBytes, harness.Exact))
+	p.Say("  The document claims 30–40 %% more compute: a second forward pass beside one forward and one backward of twice its cost, a third.")
+	p.Say("  Here it is %.1f %%: the head lies in no block, and what only makes a block's output, its last matrix product, is not needed again.", 100*x.ExtraFLOPs)
 	if x.ExtraSeconds != nil {
-		p.say("  Measured, a step takes %.2f times the time.", 1+*x.ExtraSeconds)
+		p.Say("  Measured, a step takes %.2f times the time.", 1+*x.ExtraSeconds)
 	}
-	return p.lines
+	return p.Lines
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/predict"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -24,7 +25,7 @@ type PrecisionRow struct {
 
 // precisionRows calculates the precisions: PyTorch's, then ours. There are none
 // where a recording did not keep all its events.
-func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) {
+func precisionRows(m harness.Model, set FormulasSettings) ([]PrecisionRow, error) {
 	type kind struct {
 		precision   predict.Precision
 		composition nn.Composition
@@ -45,15 +46,15 @@ func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) 
 		if p.Failed != nil {
 			return nil, fmt.Errorf("precision %s: %w", precision, p.Failed)
 		}
-		asked, complete := recordedRequests(p.Recorder)
+		asked, complete := harness.RecordedRequests(p.Recorder)
 		if !complete {
 			return nil, nil
 		}
-		forward, optim := spanOf(asked.spans, 1, "forward"), spanOf(asked.spans, 1, "optim")
+		forward, optim := harness.SpanOf(asked.Spans, 1, "forward"), harness.SpanOf(asked.Spans, 1, "optim")
 		rows = append(rows, PrecisionRow{Precision: string(precision), Composition: k.composition.String(),
-			ParameterBytes: optim.start.byCategory[instrument.Parameter], GradientBytes: optim.start.byCategory[instrument.Gradient],
-			StateBytes:      optim.start.byCategory[instrument.OptimizerState],
-			ActivationBytes: forward.end.byCategory[instrument.Activation], PeakBytes: p.Recorder.Peak().AllocatedBytes})
+			ParameterBytes: optim.AtStart.ByCategory[instrument.Parameter], GradientBytes: optim.AtStart.ByCategory[instrument.Gradient],
+			StateBytes:      optim.AtStart.ByCategory[instrument.OptimizerState],
+			ActivationBytes: forward.AtEnd.ByCategory[instrument.Activation], PeakBytes: p.Recorder.Peak().AllocatedBytes})
 	}
 	return rows, nil
 }
@@ -61,45 +62,45 @@ func precisionRows(m chosenModel, set FormulasSettings) ([]PrecisionRow, error) 
 // precision checks what holds of the document's sentence.
 func (f *formulas) precision(rows []PrecisionRow) {
 	if len(rows) == 0 {
-		f.open("precision", "D4.5", "Mixed precision halves what it halves", "a step has more events than a recording keeps")
+		f.Open("precision", "D4.5", "Mixed precision halves what it halves", "a step has more events than a recording keeps")
 		return
 	}
-	f = &formulas{checker: f.calculated()}
+	f = &formulas{Checker: f.Calculated()}
 	full := rows[0]
 	for _, r := range rows[1:] {
-		f.run = r.Precision
+		f.Run = r.Precision
 		switch predict.Precision(r.Precision) {
 		case predict.FP32: // what our mixed precision is beside
 			full = r
 		case predict.AMP:
 			if r.Composition == nn.Fused.String() {
-				f.run = "mixed"
-				f.bytes("parameters", "D4.5", "Our mixed precision keeps parameters in float32", full.ParameterBytes, r.ParameterBytes)
-				f.bytes("gradients", "D4.5", "Its gradients of parameters are float32", full.GradientBytes, r.GradientBytes)
-				f.bytes("state", "D4.5", "Its optimizer state is float32", full.StateBytes, r.StateBytes)
+				f.Run = "mixed"
+				f.Bytes("parameters", "D4.5", "Our mixed precision keeps parameters in float32", full.ParameterBytes, r.ParameterBytes)
+				f.Bytes("gradients", "D4.5", "Its gradients of parameters are float32", full.GradientBytes, r.GradientBytes)
+				f.Bytes("state", "D4.5", "Its optimizer state is float32", full.StateBytes, r.StateBytes)
 				// Statistics of norms and of the softmax stay float32, the logits
 				// have columns of padding.
-				f.near("activations", "D4.5", "Its activations are half of float32's within 5 %", full.ActivationBytes/2, r.ActivationBytes, 0.05)
+				f.Near("activations", "D4.5", "Its activations are half of float32's within 5 %", full.ActivationBytes/2, r.ActivationBytes, 0.05)
 				continue
 			}
-			f.bytes("parameters", "D4.5", "Autocast keeps parameters in float32: they are not halved", full.ParameterBytes, r.ParameterBytes)
-			f.bytes("gradients", "D4.5", "Autocast's gradients are those of float32 parameters: not halved", full.GradientBytes, r.GradientBytes)
-			f.bytes("state", "D4.5", "The optimizer state stays in float32", full.StateBytes, r.StateBytes)
-			f.below("activations", "D4.5", "Autocast's activations are smaller than float32's", full.ActivationBytes, r.ActivationBytes)
+			f.Bytes("parameters", "D4.5", "Autocast keeps parameters in float32: they are not halved", full.ParameterBytes, r.ParameterBytes)
+			f.Bytes("gradients", "D4.5", "Autocast's gradients are those of float32 parameters: not halved", full.GradientBytes, r.GradientBytes)
+			f.Bytes("state", "D4.5", "The optimizer state stays in float32", full.StateBytes, r.StateBytes)
+			f.Below("activations", "D4.5", "Autocast's activations are smaller than float32's", full.ActivationBytes, r.ActivationBytes)
 		case predict.BF16:
-			f.bytes("parameters", "D4.5", "With everything in 16 bits parameters are halved", full.ParameterBytes/2, r.ParameterBytes)
-			f.bytes("gradients", "D4.5", "With everything in 16 bits gradients are halved", full.GradientBytes/2, r.GradientBytes)
-			f.bytes("state", "D4.5", "With everything in 16 bits the state is halved, too: nothing keeps it in float32", full.StateBytes/2, r.StateBytes)
-			f.below("activations", "D4.5", "Activations are smaller than float32's", full.ActivationBytes, r.ActivationBytes)
+			f.Bytes("parameters", "D4.5", "With everything in 16 bits parameters are halved", full.ParameterBytes/2, r.ParameterBytes)
+			f.Bytes("gradients", "D4.5", "With everything in 16 bits gradients are halved", full.GradientBytes/2, r.GradientBytes)
+			f.Bytes("state", "D4.5", "With everything in 16 bits the state is halved, too: nothing keeps it in float32", full.StateBytes/2, r.StateBytes)
+			f.Below("activations", "D4.5", "Activations are smaller than float32's", full.ActivationBytes, r.ActivationBytes)
 		}
 	}
 }
 
-func explainPrecision(p *prose, rows []PrecisionRow) {
+func explainPrecision(p *harness.Prose, rows []PrecisionRow) {
 	if len(rows) == 0 {
 		return
 	}
-	p.title("Mixed precision, calculated with AdamW for PyTorch's eager mode, then for ours (the document: parameters, gradients, activations half, state FP32)")
+	p.Title("Mixed precision, calculated with AdamW for PyTorch's eager mode, then for ours (the document: parameters, gradients, activations half, state FP32)")
 	table := [][]string{{"precision", "parameters", "gradients", "state", "activations", "of fp32's", "peak"}}
 	full := rows[0]
 	for _, r := range rows {
@@ -111,14 +112,14 @@ func explainPrecision(p *prose, rows []PrecisionRow) {
 				full = r
 			}
 		}
-		table = append(table, []string{name, size(r.ParameterBytes), size(r.GradientBytes), size(r.StateBytes), size(r.ActivationBytes),
-			percent(r.ActivationBytes, full.ActivationBytes), size(r.PeakBytes)})
+		table = append(table, []string{name, harness.Size(r.ParameterBytes), harness.Size(r.GradientBytes), harness.Size(r.StateBytes), harness.Size(r.ActivationBytes),
+			harness.Percent(r.ActivationBytes, full.ActivationBytes), harness.Size(r.PeakBytes)})
 	}
-	p.table(table)
-	p.say("  amp is PyTorch's autocast: matrix products and attention keep 16 bits, norms, residuals and the loss float32; weights, gradients and state")
-	p.say("  stay float32. bf16 has everything in 16 bits, the state included. Neither is the document's mixture of halved parameters and FP32 state,")
-	p.say("  which needs a float32 master copy of the weights: with AdamW N × (2 + 2 + 4 + 8) bytes, as many as the 4 × N × 4 of float32.")
-	p.say("  Ours (--precision bf16) stores all activations in bfloat16 over float32 weights, gradients and state.")
+	p.Table(table)
+	p.Say("  amp is PyTorch's autocast: matrix products and attention keep 16 bits, norms, residuals and the loss float32; weights, gradients and state")
+	p.Say("  stay float32. bf16 has everything in 16 bits, the state included. Neither is the document's mixture of halved parameters and FP32 state,")
+	p.Say("  which needs a float32 master copy of the weights: with AdamW N × (2 + 2 + 4 + 8) bytes, as many as the 4 × N × 4 of float32.")
+	p.Say("  Ours (--precision bf16) stores all activations in bfloat16 over float32 weights, gradients and state.")
 	full = rows[0]
 	for _, r := range rows {
 		if r.Precision == string(predict.FP32) {
@@ -129,7 +130,7 @@ func explainPrecision(p *prose, rows []PrecisionRow) {
 		if r.Composition == nn.Fused.String() {
 			name = "ours, mixed"
 		}
-		p.say("  %s: activations %s of float32's, parameters %s, state %s, peak %s.", name, percent(r.ActivationBytes, full.ActivationBytes),
-			percent(r.ParameterBytes, full.ParameterBytes), percent(r.StateBytes, full.StateBytes), percent(r.PeakBytes, full.PeakBytes))
+		p.Say("  %s: activations %s of float32's, parameters %s, state %s, peak %s.", name, harness.Percent(r.ActivationBytes, full.ActivationBytes),
+			harness.Percent(r.ParameterBytes, full.ParameterBytes), harness.Percent(r.StateBytes, full.StateBytes), harness.Percent(r.PeakBytes, full.PeakBytes))
 	}
 }

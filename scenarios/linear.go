@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -21,18 +22,18 @@ const (
 	linearPasses = 3
 )
 
-func linearScenario() Scenario {
-	return Scenario{
+func linearScenario() harness.Scenario {
+	return harness.Scenario{
 		Name:  "linear",
 		Title: "A linear layer 10,000 → 50,000 run three times, with and without gradients",
-		Claims: []Claim{
-			{"D1.3", "Parameters take about 2 GB for the whole run, each input about 200 MB, each output about 1 GB."},
-			{"D1.4", "The first input outlives its variable, because the forward pass keeps it for backward; it goes when the second forward has replaced what was saved. At the end everything goes. Without gradients nothing is kept."},
+		Claims: []harness.Claim{
+			{Source: "D1.3", Text: "Parameters take about 2 GB for the whole run, each input about 200 MB, each output about 1 GB."},
+			{Source: "D1.4", Text: "The first input outlives its variable, because the forward pass keeps it for backward; it goes when the second forward has replaced what was saved. At the end everything goes. Without gradients nothing is kept."},
 		},
-		Flags: []Flag{
+		Flags: []harness.Flag{
 			{Name: "scale", Default: 1.0, Small: 0.05, Usage: "multiply the experiment's sizes; 1 is the document's"},
 			{Name: "grad", Default: "both", Usage: "on, off or both"},
-			workspaceFlag(),
+			harness.WorkspaceFlag(),
 		},
 		Run: runLinear,
 	}
@@ -69,12 +70,12 @@ func checkScale(scale float64) error {
 	return nil
 }
 
-func runLinear(ctx context.Context, o Options) (*Outcome, error) {
-	scale, grad := o.Values.fraction("scale"), o.Values.text("grad")
+func runLinear(ctx context.Context, o harness.Options) (*harness.Outcome, error) {
+	scale, grad := o.Values.Fraction("scale"), o.Values.Text("grad")
 	if err := checkScale(scale); err != nil {
 		return nil, err
 	}
-	workspace, err := o.Values.workspace()
+	workspace, err := o.Values.Workspace()
 	if err != nil {
 		return nil, err
 	}
@@ -93,22 +94,22 @@ func runLinear(ctx context.Context, o Options) (*Outcome, error) {
 	default:
 		return nil, fmt.Errorf("--grad %q: it is on, off or both", grad)
 	}
-	out := &Outcome{Report: &report.Report{Scenario: "linear", Settings: set}}
+	out := &harness.Outcome{Report: &report.Report{Scenario: "linear", Settings: set}}
 	for _, grad := range grads {
 		l, err := linearRun(ctx, o, set, grad, out)
 		if err != nil {
 			return out, err
 		}
-		if o.meta() {
+		if o.Meta() {
 			continue
 		}
-		m := o.onMeta()
-		m.looking = nil
-		want, err := linearRun(ctx, m, set, grad, &Outcome{Report: &report.Report{}})
+		m := o.OnMeta()
+		m.Looking = nil
+		want, err := linearRun(ctx, m, set, grad, &harness.Outcome{Report: &report.Report{}})
 		if err != nil {
 			return out, fmt.Errorf("the calculation for comparison: %w", err)
 		}
-		checker{out, o.basis(), l.name()}.asCalculated(want.digest, l.digest)
+		harness.Checker{Out: out, Basis: o.Basis(), Run: l.name()}.AsCalculated(want.digest, l.digest)
 	}
 	return out, nil
 }
@@ -127,14 +128,14 @@ func linearRunName(grad bool) string {
 //	for _ in range(3):
 //	    input = randn(rows, in)
 //	    output = model(input)
-func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, out *Outcome) (*linearLog, error) {
+func linearRun(ctx context.Context, o harness.Options, set LinearSettings, grad bool, out *harness.Outcome) (*linearLog, error) {
 	dev, err := o.Open(o.Alloc)
 	if err != nil {
 		return nil, err
 	}
 	defer dev.Close()
-	out.Report.Device = deviceOf(dev.Info())
-	rec := instrument.New(instrument.Options{NoTiming: o.meta()})
+	out.Report.Device = harness.DeviceOf(dev.Info())
+	rec := instrument.New(instrument.Options{NoTiming: o.Meta()})
 	rec.Attach(dev.Allocator())
 	s := session.New(dev, rec, session.Options{WorkspaceBytes: set.WorkspaceBytes})
 	layer := nn.NewLinear(set.In, set.Out, true)
@@ -153,20 +154,20 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 		return nil, err
 	}
 	name := linearRunName(grad)
-	l := &linearLog{set: set, grad: grad, rec: rec, asked: followRequests(rec, dev.Allocator())}
-	l.digest.follow(dev.Allocator())
+	l := &linearLog{set: set, grad: grad, rec: rec, asked: harness.FollowRequests(rec, dev.Allocator())}
+	l.digest.Follow(dev.Allocator())
 	record := func() {
 		rec.Stop()
 		l.settle()
-		o.look(l)
-		run := report.NewRun(name, nn.Count(layer), o.basis(), rec)
+		o.Look(l)
+		run := report.NewRun(name, nn.Count(layer), o.Basis(), rec)
 		if set.WorkspaceBytes > 0 && !o.Device.OwnWorkspace {
 			run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed,
 				Bytes: set.WorkspaceBytes, Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
 		}
 		out.Report.Runs = append(out.Report.Runs, run)
-		out.Recordings = append(out.Recordings, Recording{name, rec, dev.Allocator().Segments(), dev.Allocator().Config()})
-		l.checks(checker{out: out, basis: o.basis()})
+		out.Recordings = append(out.Recordings, harness.Recording{Name: name, Recorder: rec, Segments: dev.Allocator().Segments(), Config: dev.Allocator().Config()})
+		l.checks(harness.Checker{Out: out, Basis: o.Basis()})
 		out.Explanation = append(out.Explanation, l.explain()...)
 	}
 	l.mark("start")
@@ -182,7 +183,7 @@ func linearRun(ctx context.Context, o Options, set LinearSettings, grad bool, ou
 			record()
 			return nil, err
 		}
-		o.progress("%s: pass %d of %d", name, i+1, set.Passes)
+		o.Note("%s: pass %d of %d", name, i+1, set.Passes)
 		rec.Step(i)
 		// Assignment in Python makes the new value first and then drops what
 		// the variable referred to; the order is what the document shows.

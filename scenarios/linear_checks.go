@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 // linearLog keeps the marks of a run for its checks and its explanation.
@@ -11,31 +12,31 @@ type linearLog struct {
 	set   LinearSettings
 	grad  bool
 	rec   *instrument.Recorder
-	asked *requests
+	asked *harness.Requests
 	marks []linearMark
 	// peak is the greatest number of bytes asked for at one time, of the phases
 	// of passes, and peakIn says in which.
 	peak   int64
-	peakIn span
-	digest digest
+	peakIn harness.Span
+	digest harness.Digest
 }
 
 // linearMark is a mark with what was asked for then.
 type linearMark struct {
 	instrument.Mark
-	requested
+	harness.Requested
 }
 
 func (l *linearLog) mark(name string) {
-	l.marks = append(l.marks, linearMark{l.rec.Mark(name), l.asked.now})
+	l.marks = append(l.marks, linearMark{l.rec.Mark(name), l.asked.Now})
 }
 
 // settle reads the peak off the phases that have ended.
 func (l *linearLog) settle() {
-	l.asked.settle()
-	for _, s := range l.asked.spans {
-		if s.peak.total > l.peak {
-			l.peak, l.peakIn = s.peak.total, s
+	l.asked.Settle()
+	for _, s := range l.asked.Spans {
+		if s.AtPeak.Total > l.peak {
+			l.peak, l.peakIn = s.AtPeak.Total, s
 		}
 	}
 }
@@ -70,12 +71,12 @@ func (l *linearLog) inputsKept() int64 {
 
 // checks compares the marks with what the document says. All bytes are those
 // asked for, before the allocator's rounding, and so exact.
-func (l *linearLog) checks(c checker) {
-	c.run = l.name()
+func (l *linearLog) checks(c harness.Checker) {
+	c.Run = l.name()
 	of := func(k ...instrument.Category) func(*linearMark) int64 {
 		return func(m *linearMark) (n int64) {
 			for _, k := range k {
-				n += m.requested.byCategory[k]
+				n += m.Requested.ByCategory[k]
 			}
 			return n
 		}
@@ -99,32 +100,32 @@ func (l *linearLog) checks(c checker) {
 		{"replaced", "D1.4", "After the second forward only the second input and the second output are alive", "out1",
 			l.inputBytes() + l.outputBytes(), of(instrument.Input, instrument.Activation)},
 		{"end", "D1.4", "At the end everything goes, but for the library's workspace", "end",
-			l.set.WorkspaceBytes, func(m *linearMark) int64 { return m.total }},
+			l.set.WorkspaceBytes, func(m *linearMark) int64 { return m.Total }},
 		{"peak", "D1.4", fmt.Sprintf("The peak, as asked for, is parameters + %d input(s) + 2 outputs + workspace", l.inputsKept()), "end",
 			l.parameterBytes() + l.inputsKept()*l.inputBytes() + 2*l.outputBytes() + l.set.WorkspaceBytes,
 			func(*linearMark) int64 { return l.peak }},
 	} {
 		if m := l.at(k.mark); m != nil {
-			c.bytes(k.name, k.source, k.claim+" (as asked for, before rounding)", k.expected, k.observed(m))
+			c.Bytes(k.name, k.source, k.claim+" (as asked for, before rounding)", k.expected, k.observed(m))
 		} else {
-			c.open(k.name, k.source, k.claim, "the run ended before its mark "+k.mark)
+			c.Open(k.name, k.source, k.claim, "the run ended before its mark "+k.mark)
 		}
 	}
 	const where = "The peak is in a forward pass after the first, when the new output is there beside the one before"
 	if l.at("end") == nil {
-		c.open("peak in", "D1.4", where, "the run ended before its mark end")
+		c.Open("peak in", "D1.4", where, "the run ended before its mark end")
 		return
 	}
-	c.that("peak in", "D1.4", where, "forward of a step after 0", fmt.Sprintf("%s of step %d", l.peakIn.Name, l.peakIn.Step),
+	c.That("peak in", "D1.4", where, "forward of a step after 0", fmt.Sprintf("%s of step %d", l.peakIn.Name, l.peakIn.Step),
 		l.peakIn.Name == "forward" && l.peakIn.Step > 0)
 }
 
 // changedParameters is the parameters' bytes at the first mark between model
 // and end that has others than the mark model, or else those of model.
 func (l *linearLog) changedParameters() int64 {
-	same := l.at("model").requested.byCategory[instrument.Parameter]
+	same := l.at("model").Requested.ByCategory[instrument.Parameter]
 	for _, m := range l.marks {
-		if n := m.requested.byCategory[instrument.Parameter]; m.Name != "start" && m.Name != "end" && n != same {
+		if n := m.Requested.ByCategory[instrument.Parameter]; m.Name != "start" && m.Name != "end" && n != same {
 			return n
 		}
 	}

@@ -27,7 +27,7 @@ func (l *linearLog) explain() []string {
 // why explains the change from the mark before i.
 func (l *linearLog) why(i int) string {
 	m, before := l.marks[i], l.marks[i-1]
-	change := func(c instrument.Category) int64 { return m.requested.byCategory[c] - before.requested.byCategory[c] }
+	change := func(c instrument.Category) int64 { return m.Requested.ByCategory[c] - before.Requested.ByCategory[c] }
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	var pass int
@@ -66,7 +66,7 @@ func (l *linearLog) why(i int) string {
 		}
 	case "end":
 		add("result, input and parameters are released")
-		if w := m.requested.byCategory[instrument.Workspace]; w > 0 {
+		if w := m.Requested.ByCategory[instrument.Workspace]; w > 0 {
 			add("the workspace stays: %s", show.Bytes(w, false))
 		}
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
 
 // on are the options of a scenario on meta or cpu, with values given as on the
 // command line: name, value, name, value, ….
-func on(t *testing.T, kind, scenario string, given ...string) Options {
+func on(t *testing.T, kind, scenario string, given ...string) harness.Options {
 	t.Helper()
 	s, err := Find(scenario)
 	if err != nil {
@@ -39,10 +40,10 @@ func on(t *testing.T, kind, scenario string, given ...string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Device: chosen.Kind, Values: v,
+	o := harness.Options{Device: chosen.Kind, Values: v,
 		Open: func(c alloc.Config) (device.Device, error) { return device.NewCPU(c), nil }}
 	if !chosen.Computes {
-		o = o.onMeta()
+		o = o.OnMeta()
 	}
 	return o
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/predict"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
+	"github.com/tidemark-lab/tidemark/scenarios/hooks"
 )
 
 // tinyConfig is a model that trains in milliseconds.
@@ -60,15 +62,15 @@ func of[T any](f func(T)) func(any) {
 
 // ending adds bytes to what a category has at the end of a phase of each step.
 func ending(phase string, k instrument.Category, bytes int64) func(any) {
-	return spansOf(phase, func(s *span) { s.end.byCategory[k] += bytes })
+	return spansOf(phase, func(s *harness.Span) { s.AtEnd.ByCategory[k] += bytes })
 }
 
 // spansOf changes a training's phases of a name; all with an empty name.
-func spansOf(phase string, f func(*span)) func(any) {
-	return of(func(r *trained) {
-		for i := range r.spans {
-			if phase == "" || phaseOf(r.spans[i].Name) == phase {
-				f(&r.spans[i])
+func spansOf(phase string, f func(*harness.Span)) func(any) {
+	return of(func(r *harness.Trained) {
+		for i := range r.Spans {
+			if phase == "" || harness.PhaseOf(r.Spans[i].Name) == phase {
+				f(&r.Spans[i])
 			}
 		}
 	})
@@ -78,13 +80,13 @@ func spansOf(phase string, f func(*span)) func(any) {
 func mark(name string, k instrument.Category, bytes int64) func(any) {
 	return of(func(l *linearLog) {
 		if m := l.at(name); m != nil {
-			m.requested.byCategory[k] += bytes
-			m.total += bytes
+			m.Requested.ByCategory[k] += bytes
+			m.Total += bytes
 		}
 	})
 }
 
-var oneByteMore = of(func(d *digest) { d.sum++ })
+var oneByteMore = of(func(d *harness.Digest) { d.Sum++ })
 
 var mutations = []mutation{
 	{scenario: "linear", check: "parameters", change: mark("model", instrument.Parameter, 4)},
@@ -92,18 +94,18 @@ var mutations = []mutation{
 	{scenario: "linear", check: "output", change: mark("out0", instrument.Activation, 4)},
 	{scenario: "linear", check: "parameters stay", change: mark("out1", instrument.Parameter, -4)},
 	// A program that never releases an input.
-	{scenario: "linear", check: "first input", change: of(func(l *linearLog) { l.at("in1").requested.byCategory[instrument.Input] += l.inputBytes() })},
-	{scenario: "linear", check: "replaced", change: of(func(l *linearLog) { l.at("out1").requested.byCategory[instrument.Input] += l.inputBytes() })},
+	{scenario: "linear", check: "first input", change: of(func(l *linearLog) { l.at("in1").Requested.ByCategory[instrument.Input] += l.inputBytes() })},
+	{scenario: "linear", check: "replaced", change: of(func(l *linearLog) { l.at("out1").Requested.ByCategory[instrument.Input] += l.inputBytes() })},
 	{scenario: "linear", check: "end", change: mark("end", instrument.Input, 1)},
 	{scenario: "linear", check: "peak", change: of(func(l *linearLog) { l.peak += 4 })},
 	{scenario: "linear", check: "peak in", change: of(func(l *linearLog) { l.peakIn.Step = 0 })},
-	{scenario: "linear", check: "events as calculated", change: of(func(l *linearLog) { l.digest.events++ })},
+	{scenario: "linear", check: "events as calculated", change: of(func(l *linearLog) { l.digest.Events++ })},
 
 	{scenario: "activations", check: "hooks in a run", change: of(func(n *int64) { *n++ })},
 	{scenario: "activations", check: "saved in a run", change: ending("forward", instrument.Activation, 4)},
-	{scenario: "activations", check: "tutorial's count", change: of(func(c *ActivationCount) { c.Hooks.BytesPerToken += 4 })},
-	{scenario: "activations", check: "tensor outputs", change: of(func(c *ActivationCount) { c.Hooks.TensorElementsPerToken++ })},
-	{scenario: "activations", check: "outputs", change: of(func(c *ActivationCount) {
+	{scenario: "activations", check: "tutorial's count", change: of(func(c *hooks.ActivationCount) { c.Hooks.BytesPerToken += 4 })},
+	{scenario: "activations", check: "tensor outputs", change: of(func(c *hooks.ActivationCount) { c.Hooks.TensorElementsPerToken++ })},
+	{scenario: "activations", check: "outputs", change: of(func(c *hooks.ActivationCount) {
 		for i := range c.Hooks.Calls {
 			c.Hooks.Calls[i].Elements += c.Tokens
 		}
@@ -113,10 +115,10 @@ var mutations = []mutation{
 	{scenario: "accumulation", check: "inputs", change: of(func(x []AccumulationResult) { each(x, func(r *AccumulationResult) { r.InputBytes += 4 }) })},
 	{scenario: "accumulation", check: "activations", change: of(func(x []AccumulationResult) { x[1].ActivationBytes = x[0].ActivationBytes })},
 	{scenario: "accumulation", check: "computation", change: of(func(x []AccumulationResult) { x[1].FLOPs *= 2 })},
-	{scenario: "accumulation", check: "peak", change: of(func(r *trained) {
-		if r.settings.Batch == 1 {
-			for i := range r.spans {
-				r.spans[i].peak.total *= 4
+	{scenario: "accumulation", check: "peak", change: of(func(r *harness.Trained) {
+		if r.Settings.Batch == 1 {
+			for i := range r.Spans {
+				r.Spans[i].AtPeak.Total *= 4
 			}
 		}
 	})},
@@ -124,30 +126,30 @@ var mutations = []mutation{
 	{scenario: "accumulation", check: "update", change: of(func(x []AccumulationResult) { *x[1].UpdateDifference += 0.01 })},
 
 	{scenario: "optimizers", check: "state", change: ending("zero", instrument.OptimizerState, 4)},
-	{scenario: "optimizers", check: "temporaries", change: spansOf("optim", func(s *span) { s.most[instrument.OptimizerTemporary] *= 4 })},
-	{scenario: "optimizers", check: "temporaries", change: spansOf("optim", func(s *span) { s.most[instrument.OptimizerTemporary] = 0 })},
-	{scenario: "optimizers", check: "temporaries", change: spansOf("optim", func(s *span) { s.most[instrument.OptimizerTemporary] += 4 })},
+	{scenario: "optimizers", check: "temporaries", change: spansOf("optim", func(s *harness.Span) { s.Most[instrument.OptimizerTemporary] *= 4 })},
+	{scenario: "optimizers", check: "temporaries", change: spansOf("optim", func(s *harness.Span) { s.Most[instrument.OptimizerTemporary] = 0 })},
+	{scenario: "optimizers", check: "temporaries", change: spansOf("optim", func(s *harness.Span) { s.Most[instrument.OptimizerTemporary] += 4 })},
 	{scenario: "optimizers", check: "in all", change: ending("optim", instrument.Gradient, -4)},
-	{scenario: "optimizers", check: "less than Adam", change: of(func(r *trained) { r.state *= 1000 })},
-	{scenario: "optimizers", check: "trains as adamw", change: of(func(r *trained) {
-		if r.name == "adamw-fused" || r.name == "adamw-loop" {
-			l := *r.steps[1].Loss * 1.01
-			r.steps[1].Loss = &l
+	{scenario: "optimizers", check: "less than Adam", change: of(func(r *harness.Trained) { r.State *= 1000 })},
+	{scenario: "optimizers", check: "trains as adamw", change: of(func(r *harness.Trained) {
+		if r.Name == "adamw-fused" || r.Name == "adamw-loop" {
+			l := *r.Steps[1].Loss * 1.01
+			r.Steps[1].Loss = &l
 		}
 	})},
-	{scenario: "optimizers", check: "trains as adafactor", change: of(func(r *trained) {
-		if r.name == "adafactor-fused" {
-			l := *r.steps[1].Loss * 1.01
-			r.steps[1].Loss = &l
+	{scenario: "optimizers", check: "trains as adafactor", change: of(func(r *harness.Trained) {
+		if r.Name == "adafactor-fused" {
+			l := *r.Steps[1].Loss * 1.01
+			r.Steps[1].Loss = &l
 		}
 	})},
 
 	{scenario: "checkpointing", check: "activations", change: of(func(x *CheckpointingResult) { x.Again.ActivationBytes = x.Plain.ActivationBytes })},
 	{scenario: "checkpointing", check: "activations", change: of(func(x *CheckpointingResult) { x.Again.ActivationBytes = 0 })},
-	{scenario: "checkpointing", check: "peak", change: of(func(r *trained) {
-		if r.settings.GradientCheckpointing {
-			for i := range r.spans {
-				r.spans[i].peak.total *= 3
+	{scenario: "checkpointing", check: "peak", change: of(func(r *harness.Trained) {
+		if r.Settings.GradientCheckpointing {
+			for i := range r.Spans {
+				r.Spans[i].AtPeak.Total *= 3
 			}
 		}
 	})},
@@ -155,10 +157,10 @@ var mutations = []mutation{
 	{scenario: "checkpointing", check: "recomputation", change: of(func(x *CheckpointingResult) { x.Again.RecomputedFLOPs = 0 })},
 	{scenario: "checkpointing", check: "compute", change: of(func(x *CheckpointingResult) { x.ExtraFLOPs = 0 })},
 	{scenario: "checkpointing", check: "compute", change: of(func(x *CheckpointingResult) { x.ExtraFLOPs = 0.41 })},
-	{scenario: "checkpointing", check: "losses", change: of(func(r *trained) {
-		if r.settings.GradientCheckpointing {
-			l := *r.steps[1].Loss * 1.01
-			r.steps[1].Loss = &l
+	{scenario: "checkpointing", check: "losses", change: of(func(r *harness.Trained) {
+		if r.Settings.GradientCheckpointing {
+			l := *r.Steps[1].Loss * 1.01
+			r.Steps[1].Loss = &l
 		}
 	})},
 	{scenario: "checkpointing", check: "per layer", change: of(func(x []CheckpointingResult) { x[0].Again.ActivationBytes = x[0].Plain.ActivationBytes })},
@@ -170,10 +172,10 @@ var mutations = []mutation{
 	{scenario: "caching", check: "same allocations", change: of(func(x *CachingResults) { x.Cached[3].Allocations-- })},
 	{scenario: "caching", check: "emptied cache", change: of(func(x *CachingResults) { x.Emptied[3].NewSegments = 0 })},
 	{scenario: "caching", check: "emptying frees unused memory only", change: of(func(x *CachingResults) { x.Emptied[len(x.Emptied)-1].AllocatedBytes -= 512 })},
-	{scenario: "caching", check: "same peak", change: of(func(r *trained) {
-		if r.name == "emptied" {
-			for i := range r.spans {
-				r.spans[i].peak.total += 4
+	{scenario: "caching", check: "same peak", change: of(func(r *harness.Trained) {
+		if r.Name == "emptied" {
+			for i := range r.Spans {
+				r.Spans[i].AtPeak.Total += 4
 			}
 		}
 	})},
@@ -196,25 +198,25 @@ var mutations = []mutation{
 
 	{scenario: "peak-shift", check: "parameters", change: ending("model", instrument.Parameter, 4)},
 	{scenario: "peak-shift", check: "state", change: ending("optim", instrument.OptimizerState, 4)},
-	{scenario: "peak-shift", check: "state appears once", change: spansOf("optim", func(s *span) { s.start.byCategory[instrument.OptimizerState]++ })},
+	{scenario: "peak-shift", check: "state appears once", change: spansOf("optim", func(s *harness.Span) { s.AtStart.ByCategory[instrument.OptimizerState]++ })},
 	{scenario: "peak-shift", check: "activations at the loss", change: ending("forward", instrument.Activation, -1<<40)},
 	{scenario: "peak-shift", check: "gradients", change: ending("backward", instrument.Gradient, -4)},
 	{scenario: "peak-shift", check: "activations go", change: ending("backward", instrument.Activation, 4)},
 	{scenario: "peak-shift", check: "gradients and temporaries go", change: ending("zero", instrument.OptimizerTemporary, 4)},
-	{scenario: "peak-shift", check: "steps alike", change: of(func(r *trained) {
-		for i := range r.spans { // the first step alone
-			if s := &r.spans[i]; s.Step == 0 && s.Name == "forward" {
-				s.peak.total += 4
+	{scenario: "peak-shift", check: "steps alike", change: of(func(r *harness.Trained) {
+		for i := range r.Spans { // the first step alone
+			if s := &r.Spans[i]; s.Step == 0 && s.Name == "forward" {
+				s.AtPeak.Total += 4
 			}
 		}
 	})},
-	{scenario: "peak-shift", check: "peak", change: of(func(r *trained) { r.peakIn = otherSide(r.peakIn) })},
-	{scenario: "peak-shift", check: "peak moves", change: of(func(r *trained) { r.peakIn = "optim" })},
-	{scenario: "peak-shift", check: "peak moves", change: of(func(r *trained) { r.peakIn = "backward" })},
-	{scenario: "peak-shift", check: "optimizer step", change: spansOf("optim", func(s *span) { s.peak.byCategory[instrument.OptimizerTemporary] += 4 })},
+	{scenario: "peak-shift", check: "peak", change: of(func(r *harness.Trained) { r.PeakIn = otherSide(r.PeakIn) })},
+	{scenario: "peak-shift", check: "peak moves", change: of(func(r *harness.Trained) { r.PeakIn = "optim" })},
+	{scenario: "peak-shift", check: "peak moves", change: of(func(r *harness.Trained) { r.PeakIn = "backward" })},
+	{scenario: "peak-shift", check: "optimizer step", change: spansOf("optim", func(s *harness.Span) { s.AtPeak.ByCategory[instrument.OptimizerTemporary] += 4 })},
 	{scenario: "peak-shift", check: "eager mode calculated", change: of(func(x *PyTorchComparison) { x.EagerPeakBytes += x.EagerPeakBytes / 100 })},
 	{scenario: "peak-shift", check: "below PyTorch", change: of(func(x *PyTorchComparison) { x.OurPeakBytes = x.PeakBytes })},
-	{scenario: "peak-shift", check: "optimizer step as PyTorch's", change: spansOf("optim", func(s *span) { s.Peak.AllocatedBytes += s.Peak.AllocatedBytes / 100 })},
+	{scenario: "peak-shift", check: "optimizer step as PyTorch's", change: spansOf("optim", func(s *harness.Span) { s.Peak.AllocatedBytes += s.Peak.AllocatedBytes / 100 })},
 	{scenario: "peak-shift", check: "peak in PyTorch's phase", change: of(func(x *PyTorchComparison) { x.OurPeakPhase = "zero" })},
 }
 
@@ -236,8 +238,8 @@ func each[T any](list []T, f func(*T)) {
 func common() (list []mutation) {
 	for _, s := range []string{"activations", "accumulation", "optimizers", "checkpointing", "caching", "peak-shift"} {
 		list = append(list,
-			mutation{scenario: s, check: "events as calculated", change: of(func(r *trained) { r.digest.events++ })},
-			mutation{scenario: s, check: "peak as calculated", change: of(func(r *trained) { r.peakBytes += 512 })})
+			mutation{scenario: s, check: "events as calculated", change: of(func(r *harness.Trained) { r.Digest.Events++ })},
+			mutation{scenario: s, check: "peak as calculated", change: of(func(r *harness.Trained) { r.PeakBytes += 512 })})
 	}
 	for _, what := range []string{"parameters", "gradients", "Adam in all", "adamw state", "adam state", "sgd state", "sgd-momentum state", "adafactor state",
 		"input batch", "embedded batch", "embedded batch doubled", "attention map of a layer", "attention map at half the sequence", "attention, fused"} {
@@ -282,7 +284,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 		}
 		run := func(looking func(any)) []report.Check {
 			o := on(t, e.kind, e.scenario, given...)
-			o.looking = looking
+			o.Looking = looking
 			out, err := s.Run(context.Background(), o)
 			if err != nil {
 				t.Fatal(err)

@@ -9,24 +9,25 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/optim"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
-func optimizersScenario() Scenario {
-	return Scenario{
+func optimizersScenario() harness.Scenario {
+	return harness.Scenario{
 		Name:  "optimizers",
 		Title: "One model under each optimizer: state, temporaries, and where the peak lies",
-		Claims: []Claim{
-			{"D4.3", "Optimizer state is 1 × the parameters for SGD with momentum, 2 × for Adam and AdamW, less for Adafactor, which factors it. Adam in all: parameters + gradients + m + v = 4 ×."},
-			{"D4.11", "Where the optimizer's memory is the problem, Adafactor is a remedy."},
-			{"D1.7", "The optimizer step's peak holds gradients and temporaries beside parameters and state."},
+		Claims: []harness.Claim{
+			{Source: "D4.3", Text: "Optimizer state is 1 × the parameters for SGD with momentum, 2 × for Adam and AdamW, less for Adafactor, which factors it. Adam in all: parameters + gradients + m + v = 4 ×."},
+			{Source: "D4.11", Text: "Where the optimizer's memory is the problem, Adafactor is a remedy."},
+			{Source: "D1.7", Text: "The optimizer step's peak holds gradients and temporaries beside parameters and state."},
 		},
-		Flags: append(modelFlags("qwen2.5-1.5b", 256, 32),
-			Flag{Name: "optimizers", Default: []string{"sgd", "sgd-momentum", "adam", "adamw", "adamw-loop", "adamw-fused", "adafactor"},
+		Flags: append(harness.ModelFlags("qwen2.5-1.5b", 256, 32),
+			harness.Flag{Name: "optimizers", Default: []string{"sgd", "sgd-momentum", "adam", "adamw", "adamw-loop", "adamw-fused", "adafactor"},
 				Usage: "of " + strings.Join(optim.Names(), ", ")},
-			Flag{Name: "batch", Default: 2, Usage: "rows of a batch"},
-			Flag{Name: "steps", Default: 3, Usage: "training steps with each"},
-			workspaceFlag()),
+			harness.Flag{Name: "batch", Default: 2, Usage: "rows of a batch"},
+			harness.Flag{Name: "steps", Default: 3, Usage: "training steps with each"},
+			harness.WorkspaceFlag()),
 		Mixed: true,
 		Run:   runOptimizers,
 	}
@@ -57,27 +58,27 @@ type OptimizerResult struct {
 	LearningRate   float64  `json:"learning_rate"`
 }
 
-func runOptimizers(ctx context.Context, o Options) (*Outcome, error) {
-	m, err := o.Values.model()
+func runOptimizers(ctx context.Context, o harness.Options) (*harness.Outcome, error) {
+	m, err := o.Values.Model()
 	if err != nil {
 		return nil, err
 	}
-	set := OptimizersSettings{Preset: m.Name, Optimizers: o.Values.names("optimizers")}
-	if set.Batch, err = o.Values.within("batch", 1, maxBatch); err != nil {
+	set := OptimizersSettings{Preset: m.Name, Optimizers: o.Values.Names("optimizers")}
+	if set.Batch, err = o.Values.Within("batch", 1, harness.MaxBatch); err != nil {
 		return nil, err
 	}
-	if set.Steps, err = o.Values.within("steps", 2, maxSteps); err != nil {
+	if set.Steps, err = o.Values.Within("steps", 2, harness.MaxSteps); err != nil {
 		return nil, err
 	}
-	if set.WorkspaceBytes, err = o.Values.workspace(); err != nil {
+	if set.WorkspaceBytes, err = o.Values.Workspace(); err != nil {
 		return nil, err
 	}
-	if err := distinct("optimizers", set.Optimizers); err != nil {
+	if err := harness.Distinct("optimizers", set.Optimizers); err != nil {
 		return nil, err
 	}
 	var all []train.Settings
 	for _, name := range set.Optimizers {
-		s, err := m.training(name, train.MeanOutput, set.Batch, set.Steps)
+		s, err := m.Training(name, train.MeanOutput, set.Batch, set.Steps)
 		if err != nil {
 			return nil, fmt.Errorf("--optimizers: %s", strings.TrimPrefix(err.Error(), "--optimizer: "))
 		}
@@ -85,54 +86,54 @@ func runOptimizers(ctx context.Context, o Options) (*Outcome, error) {
 	}
 	set.Training = all[0]
 	var results []OptimizerResult
-	out := &Outcome{Report: &report.Report{Scenario: "optimizers", Settings: set}}
-	var runs []*trained
+	out := &harness.Outcome{Report: &report.Report{Scenario: "optimizers", Settings: set}}
+	var runs []*harness.Trained
 	for i, name := range set.Optimizers {
-		r, err := o.train(ctx, out, job{name: name, settings: all[i], workspace: set.WorkspaceBytes})
+		r, err := o.Train(ctx, out, harness.Job{Name: name, Settings: all[i], Workspace: set.WorkspaceBytes})
 		if err != nil {
 			return out, err
 		}
 		runs = append(runs, r)
 		results = append(results, optimizerResult(r))
-		optimizerChecks(checker{out, o.basis(), name}, r)
+		optimizerChecks(harness.Checker{Out: out, Basis: o.Basis(), Run: name}, r)
 	}
 	out.Report.Results = results
-	sameUpdates(checker{out, o.basis(), ""}, runs)
+	sameUpdates(harness.Checker{Out: out, Basis: o.Basis(), Run: ""}, runs)
 	out.Explanation = explainOptimizers(results, runs)
 	return out, nil
 }
 
-func optimizerResult(r *trained) OptimizerResult {
-	step, peak := r.last("optim"), r.rec.Peak()
-	return OptimizerResult{Optimizer: r.name, StateBytes: r.state,
-		StateFactor:    float64(r.state) / float64(elementBytes*r.parameters),
-		TemporaryBytes: step.most[instrument.OptimizerTemporary], StepPeakBytes: step.Peak.AllocatedBytes,
+func optimizerResult(r *harness.Trained) OptimizerResult {
+	step, peak := r.Last("optim"), r.Recorder.Peak()
+	return OptimizerResult{Optimizer: r.Name, StateBytes: r.State,
+		StateFactor:    float64(r.State) / float64(harness.ElementBytes*r.Parameters),
+		TemporaryBytes: step.Most[instrument.OptimizerTemporary], StepPeakBytes: step.Peak.AllocatedBytes,
 		PeakBytes: peak.AllocatedBytes, PeakPhase: peak.Phase, OptimSeconds: step.Seconds,
-		LearningRate: r.steps[0].LearningRate}
+		LearningRate: r.Steps[0].LearningRate}
 }
 
-func optimizerChecks(c checker, r *trained) {
-	k, v, err := optim.Find(r.name)
+func optimizerChecks(c harness.Checker, r *harness.Trained) {
+	k, v, err := optim.Find(r.Name)
 	if err != nil {
-		c.open("state", "D4.3", "The optimizer is known", err.Error())
+		c.Open("state", "D4.3", "The optimizer is known", err.Error())
 		return
 	}
-	n, state := elementBytes*r.parameters, r.stateBytes(k)
-	step, zero := r.last("optim"), r.last("zero")
-	c.bytes("state", "D4.3", "The state takes "+k.StateFormula, state,
-		zero.end.byCategory[instrument.OptimizerState]-r.counterBytes(v))
-	c.temporaries(r, v.Temporaries, step.most[instrument.OptimizerTemporary])
+	n, state := harness.ElementBytes*r.Parameters, r.StateBytes(k)
+	step, zero := r.Last("optim"), r.Last("zero")
+	c.Bytes("state", "D4.3", "The state takes "+k.StateFormula, state,
+		zero.AtEnd.ByCategory[instrument.OptimizerState]-r.CounterBytes(v))
+	c.Temporaries(r, v.Temporaries, step.Most[instrument.OptimizerTemporary])
 	if whole := k.WholeTensors(); whole > 0 {
 		var symbols []string
 		for _, s := range k.State {
 			symbols = append(symbols, s.Symbol)
 		}
-		e := step.end.byCategory
-		c.bytes("in all", "D4.3", fmt.Sprintf("After the update parameters + gradients + %s are %d × the parameters", strings.Join(symbols, " + "), 2+whole),
-			2*n+state, e[instrument.Parameter]+e[instrument.Gradient]+e[instrument.OptimizerState]-r.counterBytes(v))
+		e := step.AtEnd.ByCategory
+		c.Bytes("in all", "D4.3", fmt.Sprintf("After the update parameters + gradients + %s are %d × the parameters", strings.Join(symbols, " + "), 2+whole),
+			2*n+state, e[instrument.Parameter]+e[instrument.Gradient]+e[instrument.OptimizerState]-r.CounterBytes(v))
 	}
 	if k.Factored() {
-		c.below("less than Adam", "D4.11", k.Title+"'s state is below Adam's", 2*n, r.state)
+		c.Below("less than Adam", "D4.11", k.Title+"'s state is below Adam's", 2*n, r.State)
 	}
 }
 
@@ -149,10 +150,10 @@ func listed(names []string) string {
 const lossTolerance = 1e-4
 
 // sameUpdates checks that implementations of one optimizer train alike.
-func sameUpdates(c checker, runs []*trained) {
-	first := map[string]*trained{}
+func sameUpdates(c harness.Checker, runs []*harness.Trained) {
+	first := map[string]*harness.Trained{}
 	for _, r := range runs {
-		k, _, err := optim.Find(r.name)
+		k, _, err := optim.Find(r.Name)
 		if err != nil {
 			continue // there is no such training
 		}
@@ -161,25 +162,25 @@ func sameUpdates(c checker, runs []*trained) {
 			first[k.Name] = r
 			continue
 		}
-		if len(r.losses()) == 0 {
+		if len(r.Losses()) == 0 {
 			continue
 		}
-		d := farthest(f.losses(), r.losses())
-		c.that(r.name+" trains as "+f.name, "", "How an optimizer spends memory does not change what it computes, but for rounding",
+		d := harness.Farthest(f.Losses(), r.Losses())
+		c.That(r.Name+" trains as "+f.Name, "", "How an optimizer spends memory does not change what it computes, but for rounding",
 			fmt.Sprintf("losses within %g", lossTolerance), fmt.Sprintf("within %.2g", d), d <= lossTolerance)
 	}
 }
 
-func explainOptimizers(results []OptimizerResult, runs []*trained) []string {
-	var p prose
-	n := elementBytes * runs[0].parameters
-	p.title("Optimizers on %s parameters (%s in float32)", show.Grouped(runs[0].parameters), exact(n))
+func explainOptimizers(results []OptimizerResult, runs []*harness.Trained) []string {
+	var p harness.Prose
+	n := harness.ElementBytes * runs[0].Parameters
+	p.Title("Optimizers on %s parameters (%s in float32)", show.Grouped(runs[0].Parameters), harness.Exact(n))
 	rows := [][]string{{"optimizer", "state", "× parameters", "temporaries", "peak of its step", "peak", "in", "time of its step"}}
 	for _, r := range results {
-		rows = append(rows, []string{r.Optimizer, size(r.StateBytes), fmt.Sprintf("%.4g", r.StateFactor), size(r.TemporaryBytes),
-			size(r.StepPeakBytes), size(r.PeakBytes), r.PeakPhase, milliseconds(r.OptimSeconds)})
+		rows = append(rows, []string{r.Optimizer, harness.Size(r.StateBytes), fmt.Sprintf("%.4g", r.StateFactor), harness.Size(r.TemporaryBytes),
+			harness.Size(r.StepPeakBytes), harness.Size(r.PeakBytes), r.PeakPhase, harness.Milliseconds(r.OptimSeconds)})
 	}
-	p.table(rows)
+	p.Table(rows)
 	least, most := results[0], results[0]
 	for _, r := range results {
 		if r.PeakBytes < least.PeakBytes {
@@ -189,16 +190,16 @@ func explainOptimizers(results []OptimizerResult, runs []*trained) []string {
 			most = r
 		}
 	}
-	p.say("  From %s to %s the peak changes: %s.", most.Optimizer, least.Optimizer, less(least.PeakBytes-most.PeakBytes, exact))
-	p.say("  State stays between steps and counts in every phase; temporaries count in the optimizer step alone.")
+	p.Say("  From %s to %s the peak changes: %s.", most.Optimizer, least.Optimizer, harness.Less(least.PeakBytes-most.PeakBytes, harness.Exact))
+	p.Say("  State stays between steps and counts in every phase; temporaries count in the optimizer step alone.")
 	var inside, outside []string
 	for _, r := range results {
-		if phaseOf(r.PeakPhase) == "optim" {
+		if harness.PhaseOf(r.PeakPhase) == "optim" {
 			inside = append(inside, r.Optimizer)
 		} else {
 			outside = append(outside, r.Optimizer)
 		}
 	}
-	p.say("  The peak lies in the optimizer step with %s; elsewhere with %s.", listed(inside), listed(outside))
-	return p.lines
+	p.Say("  The peak lies in the optimizer step with %s; elsewhere with %s.", listed(inside), listed(outside))
+	return p.Lines
 }

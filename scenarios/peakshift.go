@@ -5,24 +5,25 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
-func peakShiftScenario() Scenario {
-	return Scenario{
+func peakShiftScenario() harness.Scenario {
+	return harness.Scenario{
 		Name:  "peak-shift",
 		Title: "Training a language model at a large and a small batch: the peak moves from activations to the optimizer step",
-		Claims: []Claim{
-			{"D1.5", "Three training steps give three peaks of similar shape."},
-			{"D1.6", "Parameters stay; activations grow to their maximum at the loss; backward makes gradients while activations go; the first optimizer step creates the state, every step makes temporaries; then gradients and temporaries go and the state stays."},
-			{"D1.7", "At batch 16 the activations are the peak, at batch 2 the optimizer step: parameters + optimizer state + max(gradients + optimizer temporaries, activations)."},
-			{"D1.8", "Parameters take N × P bytes, AdamW's state 2 × N × P."},
+		Claims: []harness.Claim{
+			{Source: "D1.5", Text: "Three training steps give three peaks of similar shape."},
+			{Source: "D1.6", Text: "Parameters stay; activations grow to their maximum at the loss; backward makes gradients while activations go; the first optimizer step creates the state, every step makes temporaries; then gradients and temporaries go and the state stays."},
+			{Source: "D1.7", Text: "At batch 16 the activations are the peak, at batch 2 the optimizer step: parameters + optimizer state + max(gradients + optimizer temporaries, activations)."},
+			{Source: "D1.8", Text: "Parameters take N × P bytes, AdamW's state 2 × N × P."},
 		},
-		Flags: append(modelFlags("qwen2.5-1.5b", 256, 32),
-			Flag{Name: "batches", Default: []int{16, 2}, Usage: "batch sizes to train at, the first of them large and the last small"},
-			Flag{Name: "steps", Default: 3, Usage: "training steps at each batch size"},
-			Flag{Name: "table", Default: 64, Usage: "compare the formula at every batch size from 1 to this; 0 for none"},
-			optimizerFlag(), workspaceFlag()),
+		Flags: append(harness.ModelFlags("qwen2.5-1.5b", 256, 32),
+			harness.Flag{Name: "batches", Default: []int{16, 2}, Usage: "batch sizes to train at, the first of them large and the last small"},
+			harness.Flag{Name: "steps", Default: 3, Usage: "training steps at each batch size"},
+			harness.Flag{Name: "table", Default: 64, Usage: "compare the formula at every batch size from 1 to this; 0 for none"},
+			harness.OptimizerFlag(), harness.WorkspaceFlag()),
 		Mixed: true,
 		Run:   runPeakShift,
 	}
@@ -37,7 +38,7 @@ type PeakShiftSettings struct {
 	Optimizer      string `json:"optimizer"`
 	WorkspaceBytes int64  `json:"workspace_bytes"`
 	Training       any    `json:"training"` // of the first batch size
-	model          chosenModel
+	model          harness.Model
 	first          train.Settings
 }
 
@@ -54,53 +55,53 @@ type PeakShiftResults struct {
 	PyTorch []PyTorchComparison `json:"pytorch,omitempty"`
 }
 
-func peakShiftSettings(v Values) (PeakShiftSettings, error) {
-	s := PeakShiftSettings{Optimizer: v.text("optimizer")}
+func peakShiftSettings(v harness.Values) (PeakShiftSettings, error) {
+	s := PeakShiftSettings{Optimizer: v.Text("optimizer")}
 	var err error
-	if s.model, err = v.model(); err != nil {
+	if s.model, err = v.Model(); err != nil {
 		return s, err
 	}
 	s.Preset = s.model.Name
-	if s.Batches, err = v.allWithin("batches", 1, maxBatch); err != nil {
+	if s.Batches, err = v.AllWithin("batches", 1, harness.MaxBatch); err != nil {
 		return s, err
 	}
-	if s.Steps, err = v.within("steps", 2, maxSteps); err != nil {
+	if s.Steps, err = v.Within("steps", 2, harness.MaxSteps); err != nil {
 		return s, err
 	}
-	if s.Table, err = v.within("table", 0, 1024); err != nil {
+	if s.Table, err = v.Within("table", 0, 1024); err != nil {
 		return s, err
 	}
-	if s.WorkspaceBytes, err = v.workspace(); err != nil {
+	if s.WorkspaceBytes, err = v.Workspace(); err != nil {
 		return s, err
 	}
-	s.first, err = s.model.training(s.Optimizer, train.MeanOutput, s.Batches[0], s.Steps)
+	s.first, err = s.model.Training(s.Optimizer, train.MeanOutput, s.Batches[0], s.Steps)
 	s.Training = s.first
 	return s, err
 }
 
-func runPeakShift(ctx context.Context, o Options) (*Outcome, error) {
+func runPeakShift(ctx context.Context, o harness.Options) (*harness.Outcome, error) {
 	set, err := peakShiftSettings(o.Values)
 	if err != nil {
 		return nil, err
 	}
 	results := &PeakShiftResults{}
-	out := &Outcome{Report: &report.Report{Scenario: "peak-shift", Settings: set, Results: results}}
-	var p prose
-	var runs []*trained
+	out := &harness.Outcome{Report: &report.Report{Scenario: "peak-shift", Settings: set, Results: results}}
+	var p harness.Prose
+	var runs []*harness.Trained
 	for _, batch := range set.Batches {
 		s := set.first
 		s.Batch = batch
-		r, err := o.train(ctx, out, job{name: batchName(batch), settings: s, workspace: set.WorkspaceBytes})
+		r, err := o.Train(ctx, out, harness.Job{Name: batchName(batch), Settings: s, Workspace: set.WorkspaceBytes})
 		if err != nil {
 			return out, err
 		}
 		runs = append(runs, r)
-		peakShiftChecks(checker{out, o.basis(), r.name}, r)
+		peakShiftChecks(harness.Checker{Out: out, Basis: o.Basis(), Run: r.Name}, r)
 		peakShiftStory(&p, r)
 	}
-	peakMoves(checker{out, o.basis(), ""}, set, runs)
+	peakMoves(harness.Checker{Out: out, Basis: o.Basis(), Run: ""}, set, runs)
 	peakShiftMove(&p, runs)
-	if err := comparePyTorch(o, checker{out, o.basis(), ""}, &p, results, set, runs); err != nil {
+	if err := comparePyTorch(o, harness.Checker{Out: out, Basis: o.Basis(), Run: ""}, &p, results, set, runs); err != nil {
 		return out, err
 	}
 	if set.Table > 0 {
@@ -109,14 +110,14 @@ func runPeakShift(ctx context.Context, o Options) (*Outcome, error) {
 		}
 		explainFormula(&p, results, set)
 	}
-	out.Explanation = p.lines
+	out.Explanation = p.Lines
 	return out, nil
 }
 
 // isActivation says whether a phase's peak is the activations': that of
 // forward or backward.
 func isActivation(phase string) bool {
-	return phaseOf(phase) == "forward" || phaseOf(phase) == "backward"
+	return harness.PhaseOf(phase) == "forward" || harness.PhaseOf(phase) == "backward"
 }
 
 // predicted is the side of the document's formula that is the greater.

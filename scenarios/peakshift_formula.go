@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 // FormulaRow compares the document's formula with what is allocated at one
@@ -45,8 +46,8 @@ const formulaSteps = 2
 
 // formulaTable calculates the peak at every batch size; nothing is estimated
 // from others.
-func formulaTable(ctx context.Context, o Options, set PeakShiftSettings, results *PeakShiftResults) error {
-	meta := o.onMeta()
+func formulaTable(ctx context.Context, o harness.Options, set PeakShiftSettings, results *PeakShiftResults) error {
+	meta := o.OnMeta()
 	rows := make([]FormulaRow, set.Table)
 	errs := make([]error, set.Table)
 	var next atomic.Int64
@@ -56,7 +57,7 @@ func formulaTable(ctx context.Context, o Options, set PeakShiftSettings, results
 			for i := int(next.Add(1)) - 1; i < set.Table; i = int(next.Add(1)) - 1 {
 				s := set.first
 				s.Batch, s.Steps = i+1, formulaSteps
-				rows[i], errs[i] = meta.formulaRow(ctx, job{name: batchName(s.Batch), settings: s, workspace: set.WorkspaceBytes, quiet: true})
+				rows[i], errs[i] = formulaRow(meta, ctx, harness.Job{Name: batchName(s.Batch), Settings: s, Workspace: set.WorkspaceBytes, Quiet: true})
 			}
 		})
 	}
@@ -77,27 +78,27 @@ func formulaTable(ctx context.Context, o Options, set PeakShiftSettings, results
 	return nil
 }
 
-func (o Options) formulaRow(ctx context.Context, j job) (FormulaRow, error) {
-	r, err := o.train(ctx, &Outcome{}, j)
+func formulaRow(o harness.Options, ctx context.Context, j harness.Job) (FormulaRow, error) {
+	r, err := o.Train(ctx, &harness.Outcome{}, j)
 	if err != nil {
 		return FormulaRow{}, err
 	}
-	last := len(r.steps) - 1
-	forward, backward, optim := r.last("forward"), r.last("backward"), r.last("optim")
-	row := FormulaRow{Batch: j.settings.Batch,
-		ParameterBytes: forward.end.byCategory[instrument.Parameter],
-		StateBytes:     forward.end.byCategory[instrument.OptimizerState],
-		GradientBytes:  optim.start.byCategory[instrument.Gradient],
-		TemporaryBytes: optim.most[instrument.OptimizerTemporary],
+	last := len(r.Steps) - 1
+	forward, backward, optim := r.Last("forward"), r.Last("backward"), r.Last("optim")
+	row := FormulaRow{Batch: j.Settings.Batch,
+		ParameterBytes: forward.AtEnd.ByCategory[instrument.Parameter],
+		StateBytes:     forward.AtEnd.ByCategory[instrument.OptimizerState],
+		GradientBytes:  optim.AtStart.ByCategory[instrument.Gradient],
+		TemporaryBytes: optim.Most[instrument.OptimizerTemporary],
 		HookBytes:      hookBytes(r),
-		KeptBytes:      forward.end.byCategory[instrument.Activation],
+		KeptBytes:      forward.AtEnd.ByCategory[instrument.Activation],
 		PeakBytes:      stepPeak(r, last),
 
 		BackwardPeakBytes:      backward.Peak.AllocatedBytes,
 		BackwardGradientBytes:  backward.Peak.ByCategory[instrument.Gradient],
 		BackwardTemporaryBytes: backward.Peak.ByCategory[instrument.Temporary],
 	}
-	for _, s := range []*span{forward, backward, optim} {
+	for _, s := range []*harness.Span{forward, backward, optim} {
 		if s.Peak.AllocatedBytes == row.PeakBytes {
 			row.PeakPhase = s.Name
 			break
@@ -109,7 +110,7 @@ func (o Options) formulaRow(ctx context.Context, j job) (FormulaRow, error) {
 	return row, nil
 }
 
-func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) {
+func explainFormula(p *harness.Prose, results *PeakShiftResults, set PeakShiftSettings) {
 	rows := [][]string{{"batch", "hooks", "kept", "gradients + temp.", "formula", "with kept", "allocated", "in", "the formula is"}}
 	var worst FormulaRow
 	for _, r := range results.Formula {
@@ -123,34 +124,34 @@ func explainFormula(p *prose, results *PeakShiftResults, set PeakShiftSettings) 
 		if !shown {
 			continue
 		}
-		rows = append(rows, []string{fmt.Sprint(r.Batch), size(r.HookBytes), size(r.KeptBytes), size(r.GradientBytes + r.TemporaryBytes),
-			size(r.FormulaBytes), size(r.KeptFormulaBytes), size(r.PeakBytes), r.PeakPhase, tooHigh(r.FormulaBytes-r.PeakBytes, r.PeakBytes)})
+		rows = append(rows, []string{fmt.Sprint(r.Batch), harness.Size(r.HookBytes), harness.Size(r.KeptBytes), harness.Size(r.GradientBytes + r.TemporaryBytes),
+			harness.Size(r.FormulaBytes), harness.Size(r.KeptFormulaBytes), harness.Size(r.PeakBytes), r.PeakPhase, tooHigh(r.FormulaBytes-r.PeakBytes, r.PeakBytes)})
 	}
-	p.title("The formula, parameters + optimizer state + max(gradients + optimizer temporaries, activations), at batch 1 to %d", set.Table)
-	p.say("  Activations are what hooks count, as in the tutorial; \"with kept\" takes what is kept for backward instead.")
-	p.say("  Calculated for every batch size; report.json has all of them.")
-	p.table(rows)
+	p.Title("The formula, parameters + optimizer state + max(gradients + optimizer temporaries, activations), at batch 1 to %d", set.Table)
+	p.Say("  Activations are what hooks count, as in the tutorial; \"with kept\" takes what is kept for backward instead.")
+	p.Say("  Calculated for every batch size; report.json has all of them.")
+	p.Table(rows)
 	crossing := func(n *int) string {
 		if n == nil {
 			return fmt.Sprintf("at no batch size up to %d", set.Table)
 		}
 		return fmt.Sprintf("from batch %d on", *n)
 	}
-	p.say("  Activations are the larger side of the formula %s; the peak lies in forward or backward %s.",
+	p.Say("  Activations are the larger side of the formula %s; the peak lies in forward or backward %s.",
 		crossing(results.PredictedCrossing), crossing(results.Crossing))
 	if worst.Batch > 0 {
-		p.say("  The formula is off most at batch %d: %s, %s. Hooks count outputs, of which backward needs some and", worst.Batch,
-			exact(abs(worst.PeakBytes-worst.FormulaBytes)), tooHigh(worst.FormulaBytes-worst.PeakBytes, worst.PeakBytes))
-		p.say("  not others: %s are kept of %s. And the true peak can lie in backward, where activations, gradients and temporaries", size(worst.KeptBytes), size(worst.HookBytes))
-		p.say("  overlap: at its peak there are %s of gradients and %s of temporaries (the logits' gradient among them).",
-			size(worst.BackwardGradientBytes), size(worst.BackwardTemporaryBytes))
+		p.Say("  The formula is off most at batch %d: %s, %s. Hooks count outputs, of which backward needs some and", worst.Batch,
+			harness.Exact(abs(worst.PeakBytes-worst.FormulaBytes)), tooHigh(worst.FormulaBytes-worst.PeakBytes, worst.PeakBytes))
+		p.Say("  not others: %s are kept of %s. And the true peak can lie in backward, where activations, gradients and temporaries", harness.Size(worst.KeptBytes), harness.Size(worst.HookBytes))
+		p.Say("  overlap: at its peak there are %s of gradients and %s of temporaries (the logits' gradient among them).",
+			harness.Size(worst.BackwardGradientBytes), harness.Size(worst.BackwardTemporaryBytes))
 	}
 }
 
 // tooHigh says by how much of what was allocated a formula is too high or too
 // low.
 func tooHigh(off, allocated int64) string {
-	share := percent(abs(off), allocated)
+	share := harness.Percent(abs(off), allocated)
 	switch {
 	case share == "0.0 %":
 		return "right"
@@ -159,6 +160,3 @@ func tooHigh(off, allocated int64) string {
 	}
 	return share + " too low"
 }
-
-// elementBytes is the size of a float32.
-const elementBytes = 4

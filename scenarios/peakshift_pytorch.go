@@ -7,6 +7,7 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/predict"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -38,13 +39,13 @@ type PyTorchComparison struct {
 const pytorchTolerance = 0.005
 
 // comparePyTorch compares the trainings that PyTorch's figures are of.
-func comparePyTorch(o Options, c checker, p *prose, results *PeakShiftResults, set PeakShiftSettings, runs []*trained) error {
+func comparePyTorch(o harness.Options, c harness.Checker, p *harness.Prose, results *PeakShiftResults, set PeakShiftSettings, runs []*harness.Trained) error {
 	if set.model.Mixed || set.Preset != pytorchQwenPreset || set.model.Tokens != pytorchQwenTokens || set.Optimizer != pytorchQwenOptimizer {
 		return nil
 	}
 	for _, r := range runs {
 		for _, t := range pytorchQwen {
-			if t.batch != r.settings.Batch {
+			if t.batch != r.Settings.Batch {
 				continue
 			}
 			if err := compareRun(o, c, p, results, t, r); err != nil {
@@ -56,9 +57,9 @@ func comparePyTorch(o Options, c checker, p *prose, results *PeakShiftResults, s
 }
 
 // eagerPeak calculates the peak of a later step in PyTorch's eager mode.
-func eagerPeak(r *trained) (instrument.Usage, error) {
-	w, err := predict.Predict(predict.Workload{Model: r.settings.Model, Loss: r.settings.Loss, Optimizer: r.settings.Optimizer,
-		Shape: train.BatchShape{Rows: r.settings.Batch, Tokens: r.settings.Tokens}, Composition: nn.Eager})
+func eagerPeak(r *harness.Trained) (instrument.Usage, error) {
+	w, err := predict.Predict(predict.Workload{Model: r.Settings.Model, Loss: r.Settings.Loss, Optimizer: r.Settings.Optimizer,
+		Shape: train.BatchShape{Rows: r.Settings.Batch, Tokens: r.Settings.Tokens}, Composition: nn.Eager})
 	if err != nil {
 		return instrument.Usage{}, fmt.Errorf("calculating PyTorch's eager mode: %w", err)
 	}
@@ -76,26 +77,26 @@ func eagerPeak(r *trained) (instrument.Usage, error) {
 }
 
 // peakOf is the state at the peak of a step.
-func peakOf(r *trained, step int) instrument.Usage {
+func peakOf(r *harness.Trained, step int) instrument.Usage {
 	var most instrument.Usage
-	for i := range r.spans {
-		if s := &r.spans[i]; s.Step == step && s.Peak.AllocatedBytes > most.AllocatedBytes {
+	for i := range r.Spans {
+		if s := &r.Spans[i]; s.Step == step && s.Peak.AllocatedBytes > most.AllocatedBytes {
 			most = s.Peak
 		}
 	}
 	return most
 }
 
-func compareRun(o Options, c checker, p *prose, results *PeakShiftResults, t pytorchRun, r *trained) error {
-	last := len(r.steps) - 1
-	forward, optim := r.last("forward"), r.last("optim")
+func compareRun(o harness.Options, c harness.Checker, p *harness.Prose, results *PeakShiftResults, t pytorchRun, r *harness.Trained) error {
+	last := len(r.Steps) - 1
+	forward, optim := r.Last("forward"), r.Last("optim")
 	theirs, phase := t.peak()
 	ours := stepPeak(r, last)
 	kept := forward.End.AllocatedBytes - forward.Start.AllocatedBytes
 	// The library's workspace is in neither figure.
 	workspace := optim.Peak.ByCategory[instrument.Workspace]
 	x := PyTorchComparison{Batch: t.batch, Source: pytorchSource, BaseBytes: t.base, PeakBytes: theirs, PeakPhase: phase,
-		OurPeakBytes: ours - workspace, OurPeakPhase: r.rec.Peak().Phase, KeptBytes: t.kept(), OurKeptBytes: kept}
+		OurPeakBytes: ours - workspace, OurPeakPhase: r.Recorder.Peak().Phase, KeptBytes: t.kept(), OurKeptBytes: kept}
 	x.SavedBytes = x.PeakBytes - x.OurPeakBytes
 	x.SavedActivations = x.KeptBytes - x.OurKeptBytes
 	eager, err := eagerPeak(r)
@@ -103,28 +104,28 @@ func compareRun(o Options, c checker, p *prose, results *PeakShiftResults, t pyt
 		return err
 	}
 	x.EagerPeakBytes, x.Eager, x.Ours = eager.AllocatedBytes, eager.ByCategory, peakOf(r, last).ByCategory
-	o.look(&x)
+	o.Look(&x)
 	results.PyTorch = append(results.PyTorch, x)
 
-	c.run = r.name
-	c.calculated().near("eager mode calculated", "", "PyTorch's peak as calculated from its sequence of operations is the measured one within 0.5 %",
+	c.Run = r.Name
+	c.Calculated().Near("eager mode calculated", "", "PyTorch's peak as calculated from its sequence of operations is the measured one within 0.5 %",
 		x.PeakBytes, x.EagerPeakBytes, pytorchTolerance)
-	c.below("below PyTorch", "", "The peak is below PyTorch's eager mode ("+pytorchSource+", workspaces left out)", x.PeakBytes, x.OurPeakBytes)
-	c.near("optimizer step as PyTorch's", "", "The optimizer step's peak is PyTorch's within 0.5 % ("+pytorchSource+", workspaces left out)",
+	c.Below("below PyTorch", "", "The peak is below PyTorch's eager mode ("+pytorchSource+", workspaces left out)", x.PeakBytes, x.OurPeakBytes)
+	c.Near("optimizer step as PyTorch's", "", "The optimizer step's peak is PyTorch's within 0.5 % ("+pytorchSource+", workspaces left out)",
 		t.phases["optim"].peak-t.base, optim.Peak.AllocatedBytes-workspace, pytorchTolerance)
-	c.that("peak in PyTorch's phase", "", "The peak lies in the phase in which PyTorch has it", phase, x.OurPeakPhase, phase == x.OurPeakPhase)
+	c.That("peak in PyTorch's phase", "", "The peak lies in the phase in which PyTorch has it", phase, x.OurPeakPhase, phase == x.OurPeakPhase)
 
-	p.title("%s beside PyTorch's eager mode (%s; its %s of workspaces left out)", r.name, pytorchSource, size(t.base))
+	p.Title("%s beside PyTorch's eager mode (%s; its %s of workspaces left out)", r.Name, pytorchSource, harness.Size(t.base))
 	rows := [][]string{{"phase", "PyTorch: peak", "at its end", "here: peak", "at its end", "PyTorch − here"}}
 	for _, name := range []string{"forward", "backward", "optim", "zero"} {
-		s, q := r.last(name), t.phases[name]
-		rows = append(rows, []string{name, size(q.peak - t.base), size(q.end - t.base), size(s.Peak.AllocatedBytes - workspace),
-			size(s.End.AllocatedBytes - workspace), size(q.peak - t.base - s.Peak.AllocatedBytes + workspace)})
+		s, q := r.Last(name), t.phases[name]
+		rows = append(rows, []string{name, harness.Size(q.peak - t.base), harness.Size(q.end - t.base), harness.Size(s.Peak.AllocatedBytes - workspace),
+			harness.Size(s.End.AllocatedBytes - workspace), harness.Size(q.peak - t.base - s.Peak.AllocatedBytes + workspace)})
 	}
-	p.table(rows)
-	p.say("  Our peak is %s than PyTorch's (%s of it).", less(-x.SavedBytes, exact), percent(x.PeakBytes-x.SavedBytes, x.PeakBytes))
-	p.say("  By category, PyTorch's as calculated from its operations (%s in all, %s than measured) beside ours:",
-		size(x.EagerPeakBytes), less(x.EagerPeakBytes-x.PeakBytes, size))
+	p.Table(rows)
+	p.Say("  Our peak is %s than PyTorch's (%s of it).", harness.Less(-x.SavedBytes, harness.Exact), harness.Percent(x.PeakBytes-x.SavedBytes, x.PeakBytes))
+	p.Say("  By category, PyTorch's as calculated from its operations (%s in all, %s than measured) beside ours:",
+		harness.Size(x.EagerPeakBytes), harness.Less(x.EagerPeakBytes-x.PeakBytes, harness.Size))
 	rows = [][]string{{"at the peak", "PyTorch's eager mode", "here", "PyTorch − here"}}
 	for _, k := range instrument.Categories() {
 		if k == instrument.Workspace || x.Eager[k] == 0 && x.Ours[k] == 0 {
@@ -132,11 +133,11 @@ func compareRun(o Options, c checker, p *prose, results *PeakShiftResults, t pyt
 		}
 		rows = append(rows, []string{plain(k), show.Grouped(x.Eager[k]), show.Grouped(x.Ours[k]), show.Grouped(x.Eager[k] - x.Ours[k])})
 	}
-	p.table(rows)
-	p.say("  From forward to backward PyTorch keeps %s, the fused kernels here %s: %s.",
-		exact(x.KeptBytes), exact(x.OurKeptBytes), less(-x.SavedActivations, exact))
+	p.Table(rows)
+	p.Say("  From forward to backward PyTorch keeps %s, the fused kernels here %s: %s.",
+		harness.Exact(x.KeptBytes), harness.Exact(x.OurKeptBytes), harness.Less(-x.SavedActivations, harness.Exact))
 	if !isActivation(phase) {
-		p.say("  That does not lower this peak: in the optimizer step no activation is left, and both hold the same tensors.")
+		p.Say("  That does not lower this peak: in the optimizer step no activation is left, and both hold the same tensors.")
 	}
 	return nil
 }

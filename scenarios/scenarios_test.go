@@ -12,11 +12,13 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn/models"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
+	"github.com/tidemark-lab/tidemark/scenarios/hooks"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
 // mustHold runs a scenario and reports every check that does not hold.
-func mustHold(t *testing.T, kind, scenario string, given ...string) *Outcome {
+func mustHold(t *testing.T, kind, scenario string, given ...string) *harness.Outcome {
 	t.Helper()
 	s, err := Find(scenario)
 	if err != nil {
@@ -110,12 +112,12 @@ func TestPeakShiftFigures(t *testing.T) {
 
 // TestActivationsFigures holds the counts of the tutorial and of PyTorch.
 func TestActivationsFigures(t *testing.T) {
-	config, err := models.Preset(tutorialModel)
+	config, err := models.Preset(hooks.TutorialModel)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tokens := range []int{1, 256} {
-		c, err := CountActivations(context.Background(), tutorialModel, config, tokens)
+		c, err := hooks.CountActivations(context.Background(), hooks.TutorialModel, config, tokens)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +143,7 @@ func TestActivationsOfQwenOnCPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := mustHold(t, "cpu", "activations", "config", path, "seq", "12")
-	if n := out.Report.Results.(*ActivationCount).Hooks.Elements; n == 0 {
+	if n := out.Report.Results.(*hooks.ActivationCount).Hooks.Elements; n == 0 {
 		t.Error("hooks counted nothing")
 	}
 }
@@ -209,23 +211,23 @@ func TestBadFlags(t *testing.T) {
 // are told, so that their expectations are wrong.
 func TestWrongClaims(t *testing.T) {
 	o := on(t, "meta", "peak-shift")
-	m, err := on(t, "cpu", "peak-shift").Values.model()
+	m, err := on(t, "cpu", "peak-shift").Values.Model()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := m.training("sgd", train.MeanOutput, 16, 3)
+	s, err := m.Training("sgd", train.MeanOutput, 16, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := o.train(context.Background(), &Outcome{Report: &report.Report{}}, job{name: "x", settings: s})
+	r, err := o.Train(context.Background(), &harness.Outcome{Report: &report.Report{}}, harness.Job{Name: "x", Settings: s})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lie := func(check func(checker, *trained), change func(*trained)) []string {
+	lie := func(check func(harness.Checker, *harness.Trained), change func(*harness.Trained)) []string {
 		x := *r
 		change(&x)
-		out := &Outcome{Report: &report.Report{}}
-		check(checker{out: out}, &x)
+		out := &harness.Outcome{Report: &report.Report{}}
+		check(harness.Checker{Out: out}, &x)
 		var failed []string
 		for _, c := range out.Report.Checks {
 			if !c.Holds {
@@ -235,21 +237,21 @@ func TestWrongClaims(t *testing.T) {
 		return failed
 	}
 	for name, failed := range map[string][]string{
-		"another optimizer": lie(peakShiftChecks, func(x *trained) { x.settings.Optimizer = "adamw" }),
-		"another model":     lie(peakShiftChecks, func(x *trained) { x.parameters++ }),
-		"more state":        lie(peakShiftChecks, func(x *trained) { x.state += 4 }),
-		"adam":              lie(optimizerChecks, func(x *trained) { x.name = "adam" }),
-		"adafactor":         lie(optimizerChecks, func(x *trained) { x.name = "adafactor" }),
+		"another optimizer": lie(peakShiftChecks, func(x *harness.Trained) { x.Settings.Optimizer = "adamw" }),
+		"another model":     lie(peakShiftChecks, func(x *harness.Trained) { x.Parameters++ }),
+		"more state":        lie(peakShiftChecks, func(x *harness.Trained) { x.State += 4 }),
+		"adam":              lie(optimizerChecks, func(x *harness.Trained) { x.Name = "adam" }),
+		"adafactor":         lie(optimizerChecks, func(x *harness.Trained) { x.Name = "adafactor" }),
 	} {
 		if len(failed) == 0 {
 			t.Errorf("%s: every check holds", name)
 		}
 	}
 	// Two phases exchanged: the peak is not where it is said to be.
-	failed := lie(peakShiftChecks, func(x *trained) {
-		x.spans = append([]span{}, x.spans...)
-		for i := range x.spans {
-			x.spans[i].end = requested{}
+	failed := lie(peakShiftChecks, func(x *harness.Trained) {
+		x.Spans = append([]harness.Span{}, x.Spans...)
+		for i := range x.Spans {
+			x.Spans[i].AtEnd = harness.Requested{}
 		}
 	})
 	if len(failed) < 3 {
@@ -305,25 +307,25 @@ func TestSpans(t *testing.T) {
 		a.Free(between)
 		return nil
 	})
-	q, complete := recordedRequests(rec)
+	q, complete := harness.RecordedRequests(rec)
 	if !complete {
 		t.Fatal("events were dropped")
 	}
-	all := q.spans
+	all := q.Spans
 	if len(all) != 3 {
 		t.Fatalf("%d phases", len(all))
 	}
 	one, idle, two := all[0], all[1], all[2]
-	if one.start.total != 0 || one.peak.total != 6000 || one.end.total != 1000 || one.most[instrument.Temporary] != 5000 {
+	if one.AtStart.Total != 0 || one.AtPeak.Total != 6000 || one.AtEnd.Total != 1000 || one.Most[instrument.Temporary] != 5000 {
 		t.Errorf("phase one: %+v", one)
 	}
-	if idle.start.total != 1010 || idle.peak.total != 1010 || idle.end.total != 1010 {
+	if idle.AtStart.Total != 1010 || idle.AtPeak.Total != 1010 || idle.AtEnd.Total != 1010 {
 		t.Errorf("idle phase: %+v", idle)
 	}
-	if two.start.total != 1010 || two.peak.total != 1010 || two.end.total != 7 || two.end.byCategory[instrument.Gradient] != 7 {
+	if two.AtStart.Total != 1010 || two.AtPeak.Total != 1010 || two.AtEnd.Total != 7 || two.AtEnd.ByCategory[instrument.Gradient] != 7 {
 		t.Errorf("phase two: %+v", two)
 	}
-	if got := a.Stats().Requested.Current; got != two.end.total {
+	if got := a.Stats().Requested.Current; got != two.AtEnd.Total {
 		t.Errorf("the allocator counts %d requested bytes", got)
 	}
 }

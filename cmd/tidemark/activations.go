@@ -9,7 +9,8 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn/models"
-	"github.com/tidemark-lab/tidemark/scenarios"
+
+	"github.com/tidemark-lab/tidemark/scenarios/hooks"
 )
 
 // maxActivationTokens bounds --seq for models without a context of their own.
@@ -63,8 +64,8 @@ func countActivations(c *cli.Context) error {
 	if name == "" {
 		name = filepath.Base(c.String("config"))
 	}
-	count, err := untilDone(c.Context, func() (*scenarios.ActivationCount, error) {
-		return scenarios.CountActivations(c.Context, name, config, tokens)
+	count, err := untilDone(c.Context, func() (*hooks.ActivationCount, error) {
+		return hooks.CountActivations(c.Context, name, config, tokens)
 	})
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func countActivations(c *cli.Context) error {
 }
 
 // saveActivations writes the count and its picture.
-func saveActivations(dir folder, force bool, count *scenarios.ActivationCount) ([]string, error) {
+func saveActivations(dir folder, force bool, count *hooks.ActivationCount) ([]string, error) {
 	d := count.Drawing()
 	var files []string
 	for _, f := range []output{{activationsName + ".json", count.WriteJSON}, {d.Name + ".svg", d.WriteSVG}, {d.Name + ".png", d.WritePNG}} {

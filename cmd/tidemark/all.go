@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/scenarios"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 // scenarioSummary is what a scenario came to when all are run.
@@ -37,7 +38,7 @@ func runAll(c *cli.Context) error {
 	var folders []folder
 	all := scenarios.All()
 	if dev.mixed() {
-		all = slices.DeleteFunc(all, func(s scenarios.Scenario) bool { return !s.Mixed })
+		all = slices.DeleteFunc(all, func(s harness.Scenario) bool { return !s.Mixed })
 	}
 	for _, s := range all {
 		out := ""
@@ -84,7 +85,7 @@ func runAll(c *cli.Context) error {
 	return nil
 }
 
-func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scenarioSummary, error) {
+func runOne(c *cli.Context, dev chosen, s harness.Scenario, dir folder) (scenarioSummary, error) {
 	x := scenarioSummary{Scenario: s.Name, Failed: []string{}, NotJudged: []string{}}
 	began := time.Now()
 	values, err := s.Resolve(dev.Kind, nil)
@@ -92,7 +93,7 @@ func runOne(c *cli.Context, dev chosen, s scenarios.Scenario, dir folder) (scena
 		return x, err
 	}
 	values.Mixed = dev.mixed()
-	o, err := s.Run(c.Context, scenarios.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
+	o, err := s.Run(c.Context, harness.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
 		Progress: progressTo(c.App.ErrWriter, dev.Kind)})
 	if o != nil && len(o.Report.Runs) > 0 {
 		kept := keep(c.Context)

@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/scenarios"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 func listCommand() *cli.Command {
@@ -23,7 +24,7 @@ func listCommand() *cli.Command {
 				}
 			}
 			fmt.Fprintln(c.App.Writer, "\nThe documents")
-			for _, d := range scenarios.Documents() {
+			for _, d := range harness.Documents() {
 				fmt.Fprintf(c.App.Writer, "    %-6s %s\n", d.Number, d.Title)
 			}
 			return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/report/chart"
 	"github.com/tidemark-lab/tidemark/instrument/report/page"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
-	"github.com/tidemark-lab/tidemark/scenarios"
+
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 // resultsFolder is where runs go that name no folder.
@@ -28,7 +29,7 @@ const (
 
 // saveOutcome writes report.json, the snapshots, the pictures and the page. With
 // force they replace those of the report that was there, whose other files go.
-func saveOutcome(dir folder, force bool, o *scenarios.Outcome) ([]string, error) {
+func saveOutcome(dir folder, force bool, o *harness.Outcome) ([]string, error) {
 	if err := report.Prepare(dir.path, force); err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ type output struct {
 }
 
 // outputFiles lists an outcome's files in the order in which they are written.
-func outputFiles(o *scenarios.Outcome) []output {
+func outputFiles(o *harness.Outcome) []output {
 	outputs := []output{{report.FileName, o.Report.WriteJSON}}
 	written := page.Page{Report: o.Report, Explanation: o.Explanation}
 	picture := chart.Picture{Title: "tidemark " + o.Report.Scenario + " on " + o.Report.Device.Kind}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/scenarios"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 func runCommand() *cli.Command {
@@ -61,7 +62,7 @@ func outputFlags() []cli.Flag {
 	}
 }
 
-func scenarioCommand(s scenarios.Scenario) *cli.Command {
+func scenarioCommand(s harness.Scenario) *cli.Command {
 	return &cli.Command{
 		Name:  s.Name,
 		Usage: s.Title,
@@ -77,7 +78,7 @@ func scenarioCommand(s scenarios.Scenario) *cli.Command {
 
 // scenarioFlags are the settings that a scenario declares. Their values are
 // the scenario's to parse.
-func scenarioFlags(s scenarios.Scenario) []cli.Flag {
+func scenarioFlags(s harness.Scenario) []cli.Flag {
 	var flags []cli.Flag
 	for _, f := range s.Flags {
 		if _, ok := f.Default.(bool); ok {
@@ -90,7 +91,7 @@ func scenarioFlags(s scenarios.Scenario) []cli.Flag {
 }
 
 // scenarioOptions are the options that the command line gives a scenario.
-func scenarioOptions(c *cli.Context, dev chosen, s scenarios.Scenario) (scenarios.Options, error) {
+func scenarioOptions(c *cli.Context, dev chosen, s harness.Scenario) (harness.Options, error) {
 	given := map[string]string{}
 	for _, f := range s.Flags {
 		if c.IsSet(f.Name) {
@@ -100,11 +101,11 @@ func scenarioOptions(c *cli.Context, dev chosen, s scenarios.Scenario) (scenario
 		}
 	}
 	if dev.mixed() && !s.Mixed {
-		return scenarios.Options{}, fmt.Errorf("--precision %s: %s is an experiment in float32; %s have it", mixedPrecision, s.Name, mixedScenarios())
+		return harness.Options{}, fmt.Errorf("--precision %s: %s is an experiment in float32; %s have it", mixedPrecision, s.Name, mixedScenarios())
 	}
 	values, err := s.Resolve(dev.Kind, given)
 	values.Mixed = dev.mixed()
-	return scenarios.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
+	return harness.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
 		Progress: progressTo(c.App.ErrWriter, dev.Kind)}, err
 }
 
@@ -119,7 +120,7 @@ func mixedScenarios() string {
 	return joinNames(names)
 }
 
-func runScenario(c *cli.Context, s scenarios.Scenario) error {
+func runScenario(c *cli.Context, s harness.Scenario) error {
 	dev, err := chooseDevice(c)
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func runScenario(c *cli.Context, s scenarios.Scenario) error {
 
 // finish gives a scenario's report what the program knows: its version, the
 // precision, and the settings that every command has.
-func finish(o *scenarios.Outcome, dev chosen) {
+func finish(o *harness.Outcome, dev chosen) {
 	o.Report.Tidemark, o.Report.Precision = version, dev.precision
 	effective := dev.config
 	if len(o.Recordings) > 0 { // the first has the settings that were asked for
@@ -187,7 +188,7 @@ func failed(r *report.Report) string {
 	return fmt.Sprintf("%d of %d checks do not hold: %s", len(names), len(r.Checks), strings.Join(names, ", "))
 }
 
-func printOutcome(c *cli.Context, dev chosen, o *scenarios.Outcome, files []string) error {
+func printOutcome(c *cli.Context, dev chosen, o *harness.Outcome, files []string) error {
 	w := c.App.Writer
 	if dev.Note != "" {
 		fmt.Fprintf(w, "device: %s (%s)\n", dev.Kind, dev.Note)

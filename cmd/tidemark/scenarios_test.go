@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/scenarios"
+	"github.com/tidemark-lab/tidemark/scenarios/hooks"
 )
 
 // TestRunAll runs every scenario on meta, each into its folder, with a line
@@ -58,7 +59,7 @@ func TestActivationsCommand(t *testing.T) {
 	if code != exitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	var c scenarios.ActivationCount
+	var c hooks.ActivationCount
 	if err := json.Unmarshal([]byte(out), &c); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
-	"github.com/tidemark-lab/tidemark/scenarios"
+
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -328,7 +329,7 @@ func (j *training) plan(ctx context.Context) error {
 	return nil
 }
 
-func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
+func (j *training) outcome(c *cli.Context) *harness.Outcome {
 	d := j.trainer.Session().Device()
 	basis := report.Observed
 	if !j.dev.Computes {
@@ -348,7 +349,7 @@ func (j *training) outcome(c *cli.Context) *scenarios.Outcome {
 	}
 	r.Runs = []report.Run{run}
 	a := d.Allocator()
-	return &scenarios.Outcome{Report: r, Recordings: []scenarios.Recording{{Name: "train", Recorder: j.recorder,
+	return &harness.Outcome{Report: r, Recordings: []harness.Recording{{Name: "train", Recorder: j.recorder,
 		Segments: a.Segments(), Config: a.Config()}}}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/optim"
-	"github.com/tidemark-lab/tidemark/scenarios"
+
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -27,7 +28,7 @@ func checkTraining(c *cli.Context) error {
 	if c.IsSet("save-every") && c.String("save") == "" && c.String("resume") == "" {
 		return errors.New("--save-every: name the folder with --save")
 	}
-	if n := c.Int64("workspace-bytes"); n < 0 || n > scenarios.MaxWorkspaceBytes {
+	if n := c.Int64("workspace-bytes"); n < 0 || n > harness.MaxWorkspaceBytes {
 		return fmt.Errorf("--workspace-bytes %d: it must be between 0 and 2^40", n)
 	}
 	return nil

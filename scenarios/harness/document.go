@@ -1,4 +1,4 @@
-package scenarios
+package harness
 
 // Document is one of those whose claims the scenarios test.
 type Document struct {

@@ -1,4 +1,4 @@
-package scenarios
+package harness
 
 import (
 	"encoding/json"
@@ -19,13 +19,13 @@ const smallPreset = "small"
 // Bounds of what is asked for on the command line: far beyond use, and small
 // enough that no size overflows.
 const (
-	maxBatch = 1 << 16
-	maxSteps = 1000
+	MaxBatch = 1 << 16
+	MaxSteps = 1000
 )
 
-// modelFlags choose a scenario's model, and are followed by its sequence
+// ModelFlags choose a scenario's model, and are followed by its sequence
 // length.
-func modelFlags(preset string, tokens, smallTokens int) []Flag {
+func ModelFlags(preset string, tokens, smallTokens int) []Flag {
 	return []Flag{
 		{Name: "preset", Default: preset, Small: smallPreset,
 			Usage: "a model by name: " + strings.Join(models.Presets(), ", ") + ", or small (gpt-char with 2 layers of width 128)"},
@@ -34,8 +34,8 @@ func modelFlags(preset string, tokens, smallTokens int) []Flag {
 	}
 }
 
-// chosenModel is a model and what a row of its batches is.
-type chosenModel struct {
+// Model is a model and what a row of its batches is.
+type Model struct {
 	Name     string
 	Config   models.Config
 	Tokens   int // 0 for dense nets, which have
@@ -45,10 +45,10 @@ type chosenModel struct {
 	Mixed    bool
 }
 
-// model is the model that modelFlags choose.
-func (v Values) model() (chosenModel, error) {
-	file, preset := v.text("config"), v.text("preset")
-	m := chosenModel{Name: preset, Mixed: v.Mixed}
+// Model is the model that modelFlags choose.
+func (v Values) Model() (Model, error) {
+	file, preset := v.Text("config"), v.Text("preset")
+	m := Model{Name: preset, Mixed: v.Mixed}
 	var err error
 	switch {
 	case file != "" && v.Given("preset"):
@@ -90,8 +90,8 @@ func (v Values) model() (chosenModel, error) {
 	return m, nil
 }
 
-// training are the settings of a training of the model on random data.
-func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps int) (train.Settings, error) {
+// Training are the settings of a training of the model on random data.
+func (m Model) Training(optimizer string, loss train.Loss, batch, steps int) (train.Settings, error) {
 	k, _, err := optim.Find(optimizer)
 	if err != nil {
 		return train.Settings{}, fmt.Errorf("--optimizer: %w", err)
@@ -106,14 +106,14 @@ func (m chosenModel) training(optimizer string, loss train.Loss, batch, steps in
 	return s, s.Validate()
 }
 
-// optimizerFlag chooses an optimizer.
-func optimizerFlag() Flag {
+// OptimizerFlag chooses an optimizer.
+func OptimizerFlag() Flag {
 	return Flag{Name: "optimizer", Default: "adamw", Usage: strings.Join(optim.Names(), ", ")}
 }
 
-// configNumber is the greatest of a config's numbers of the given names, 0
+// ConfigNumber is the greatest of a config's numbers of the given names, 0
 // where it has none of them.
-func configNumber(c models.Config, names ...string) int {
+func ConfigNumber(c models.Config, names ...string) int {
 	var values map[string]any
 	b, err := json.Marshal(c)
 	if err != nil || json.Unmarshal(b, &values) != nil {
@@ -129,4 +129,4 @@ func configNumber(c models.Config, names ...string) int {
 }
 
 // layersOf is a config's number of layers.
-func layersOf(c models.Config) int { return configNumber(c, "n_layer", "num_hidden_layers") }
+func layersOf(c models.Config) int { return ConfigNumber(c, "n_layer", "num_hidden_layers") }

@@ -1,4 +1,4 @@
-package scenarios
+package harness
 
 import (
 	"fmt"
@@ -154,15 +154,15 @@ func value[T any](v Values, name string) T {
 // Given says whether a flag was given rather than defaulted.
 func (v Values) Given(name string) bool { return v.given[name] }
 
-func (v Values) text(name string) string      { return value[string](v, name) }
+func (v Values) Text(name string) string      { return value[string](v, name) }
 func (v Values) number(name string) int       { return value[int](v, name) }
-func (v Values) bytes(name string) int64      { return value[int64](v, name) }
-func (v Values) fraction(name string) float64 { return value[float64](v, name) }
-func (v Values) names(name string) []string   { return value[[]string](v, name) }
-func (v Values) numbers(name string) []int    { return value[[]int](v, name) }
+func (v Values) Bytes(name string) int64      { return value[int64](v, name) }
+func (v Values) Fraction(name string) float64 { return value[float64](v, name) }
+func (v Values) Names(name string) []string   { return value[[]string](v, name) }
+func (v Values) Numbers(name string) []int    { return value[[]int](v, name) }
 
-// within is a whole number between bounds.
-func (v Values) within(name string, least, most int) (int, error) {
+// Within is a whole number between bounds.
+func (v Values) Within(name string, least, most int) (int, error) {
 	n := v.number(name)
 	if n < least || n > most {
 		return 0, fmt.Errorf("--%s %d: it must be from %d to %d", name, n, least, most)
@@ -170,10 +170,10 @@ func (v Values) within(name string, least, most int) (int, error) {
 	return n, nil
 }
 
-// allWithin is a list of different whole numbers between bounds.
-func (v Values) allWithin(name string, least, most int) ([]int, error) {
-	list := v.numbers(name)
-	if err := distinct(name, list); err != nil {
+// AllWithin is a list of different whole numbers between bounds.
+func (v Values) AllWithin(name string, least, most int) ([]int, error) {
+	list := v.Numbers(name)
+	if err := Distinct(name, list); err != nil {
 		return nil, err
 	}
 	for _, n := range list {
@@ -184,9 +184,9 @@ func (v Values) allWithin(name string, least, most int) ([]int, error) {
 	return list, nil
 }
 
-// distinct refuses a list that has something twice: each is a run of its own,
+// Distinct refuses a list that has something twice: each is a run of its own,
 // known by its name.
-func distinct[T comparable](name string, list []T) error {
+func Distinct[T comparable](name string, list []T) error {
 	seen := map[T]bool{}
 	for _, x := range list {
 		if seen[x] {
@@ -200,14 +200,14 @@ func distinct[T comparable](name string, list []T) error {
 // MaxWorkspaceBytes bounds the workspace that can be asked for, far above what any library takes.
 const MaxWorkspaceBytes = 1 << 40
 
-// workspaceFlag is the setting of every scenario that runs matrix products.
-func workspaceFlag() Flag {
+// WorkspaceFlag is the setting of every scenario that runs matrix products.
+func WorkspaceFlag() Flag {
 	return Flag{Name: "workspace-bytes", Default: int64(0),
 		Usage: "what the matrix library keeps from its first product on (assumed, unless on cuda)"}
 }
 
-func (v Values) workspace() (int64, error) {
-	n := v.bytes("workspace-bytes")
+func (v Values) Workspace() (int64, error) {
+	n := v.Bytes("workspace-bytes")
 	if n < 0 || n > MaxWorkspaceBytes {
 		return 0, fmt.Errorf("--workspace-bytes %d: it must be between 0 and 2^40", n)
 	}

@@ -1,13 +1,11 @@
-// Package scenarios holds the experiments: a file each, with what the documents
-// claim, the code that reproduces it, and the checks of the claims.
-package scenarios
+// Package harness is what the experiments of package scenarios share: their
+// flags, trainings that are watched event by event, checks of claims, and prose.
+package harness
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
@@ -51,9 +49,9 @@ type Options struct {
 	// Progress gets a line for each thing that begins; nil for silence.
 	Progress func(format string, args ...any)
 
-	// looking, unless nil, gets what was measured before checks look at it.
+	// Looking, unless nil, gets what was measured before checks look at it.
 	// Tests change it there, to see checks fail.
-	looking func(measured any)
+	Looking func(measured any)
 }
 
 // Outcome is what a scenario found.
@@ -83,34 +81,6 @@ type Drawing struct {
 	WriteSVG, WritePNG func(io.Writer) error
 }
 
-// All lists the scenarios by name.
-func All() []Scenario {
-	all := []Scenario{
-		accumulationScenario(),
-		activationsScenario(),
-		cachingScenario(),
-		checkpointingScenario(),
-		formulasScenario(),
-		linearScenario(),
-		optimizersScenario(),
-		peakShiftScenario(),
-	}
-	slices.SortFunc(all, func(a, b Scenario) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// Find is the scenario of a name.
-func Find(name string) (Scenario, error) {
-	var names []string
-	for _, s := range All() {
-		if s.Name == name {
-			return s, nil
-		}
-		names = append(names, s.Name)
-	}
-	return Scenario{}, fmt.Errorf("unknown scenario %q: there is %s", name, strings.Join(names, ", "))
-}
-
 // WriteExplanation writes an outcome's explanation.
 func (o *Outcome) WriteExplanation(w io.Writer) error {
 	for _, line := range o.Explanation {
@@ -121,39 +91,39 @@ func (o *Outcome) WriteExplanation(w io.Writer) error {
 	return nil
 }
 
-func (o Options) progress(format string, args ...any) {
+func (o Options) Note(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(format, args...)
 	}
 }
 
-// look is called with what was measured before checks look at it.
-func (o Options) look(measured any) {
-	if o.looking != nil {
-		o.looking(measured)
+// Look is called with what was measured before checks look at it.
+func (o Options) Look(measured any) {
+	if o.Looking != nil {
+		o.Looking(measured)
 	}
 }
 
-// meta says that nothing is computed.
-func (o Options) meta() bool { return !o.Device.Computes }
+// Meta says that nothing is computed.
+func (o Options) Meta() bool { return !o.Device.Computes }
 
-// onMeta is the same experiment on the meta device.
-func (o Options) onMeta() Options {
+// OnMeta is the same experiment on the meta device.
+func (o Options) OnMeta() Options {
 	o.Device = device.KindMeta
 	o.Open = func(c alloc.Config) (device.Device, error) { return device.NewMeta(c), nil }
 	o.Progress = nil
 	return o
 }
 
-// basis is what byte counts on the device rest on.
-func (o Options) basis() report.Basis {
-	if o.meta() {
+// Basis is what byte counts on the device rest on.
+func (o Options) Basis() report.Basis {
+	if o.Meta() {
 		return report.Calculated
 	}
 	return report.Observed
 }
 
-// deviceOf converts a device's description for a report.
-func deviceOf(i device.Info) report.Device {
+// DeviceOf converts a device's description for a report.
+func DeviceOf(i device.Info) report.Device {
 	return report.Device{Kind: i.Kind.Name, Name: i.Name, Driver: i.Driver, CUDA: i.CUDA, MemoryBytes: i.MemoryBytes}
 }

@@ -1,4 +1,4 @@
-package scenarios
+package hooks
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/tidemark-lab/tidemark/instrument/show"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 // barColors are colours of Okabe and Ito, which people with colour vision
@@ -31,8 +32,8 @@ const (
 
 // Drawing draws bytes per token by type of module: what hooks count, and what
 // each composition saves for backward, on one scale.
-func (c *ActivationCount) Drawing() Drawing {
-	return Drawing{Name: "activations",
+func (c *ActivationCount) Drawing() harness.Drawing {
+	return harness.Drawing{Name: "activations",
 		WriteSVG: func(w io.Writer) error {
 			canvas := vgsvg.New(barsWidth, barsHeight)
 			if err := c.draw(draw.New(canvas)); err != nil {

@@ -1,9 +1,13 @@
-package scenarios
+// Package hooks counts what forward hooks count in a model, and what backward
+// needs beside it.
+package hooks
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -11,14 +15,21 @@ import (
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
+	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 	"github.com/tidemark-lab/tidemark/train/plan"
 )
 
-// outputBytes is the size of what forward hooks on every module count: of the
+// The tutorial's figure for Qwen2.5-1.5B, and what it is: bytes in float32.
+const (
+	TutorialActivations = 5_065_216
+	TutorialModel       = "qwen2.5-1.5b"
+)
+
+// OutputBytes is the size of what forward hooks on every module count: of the
 // elements of all outputs. A record is not counted, as a hook that looks for tensors does
 // not look into one; the modules inside have returned what it holds.
-func outputBytes(p *plan.Plan) int64 {
+func OutputBytes(p *plan.Plan) int64 {
 	var n int64
 	for _, call := range p.Calls() {
 		if call.Output.Form != nn.FormRecord {
@@ -146,9 +157,9 @@ func (c *ActivationCount) hooks(calls []nn.Call) {
 		if call.Output.Form == nn.FormTensor {
 			h.TensorElements += x.Elements
 		}
-		types.add(x.Type, x.Elements, x.Elements*elementBytes)
+		types.add(x.Type, x.Elements, x.Elements*harness.ElementBytes)
 	}
-	h.ElementsPerToken, h.BytesPerToken = c.perToken(h.Elements), c.perToken(h.Elements*elementBytes)
+	h.ElementsPerToken, h.BytesPerToken = c.perToken(h.Elements), c.perToken(h.Elements*harness.ElementBytes)
 	h.TensorElementsPerToken = c.perToken(h.TensorElements)
 	h.ByType = types.sorted()
 }
@@ -219,34 +230,34 @@ func (c *ActivationCount) sequence() string {
 	if c.Per == "row" {
 		return "a row"
 	}
-	return "a sequence of " + counted(c.Tokens, c.Per)
+	return "a sequence of " + harness.Counted(c.Tokens, c.Per)
 }
 
-// lines are the count in tables.
-func (c *ActivationCount) lines() []string {
-	var p prose
+// tables are the count in tables.
+func (c *ActivationCount) tables() []string {
+	var p harness.Prose
 	h := c.Hooks
-	p.title("%s: %s parameters; forward hooks on every module, for %s", c.Model, show.Grouped(c.Parameters), c.sequence())
+	p.Title("%s: %s parameters; forward hooks on every module, for %s", c.Model, show.Grouped(c.Parameters), c.sequence())
 	per := "per " + c.Per
 	rows := [][]string{{"module type", "calls", "elements " + per, "bytes " + per + " (float32)", "share"}}
 	for _, t := range h.ByType {
-		rows = append(rows, []string{t.Type, fmt.Sprint(t.Count), number(t.ElementsPerToken), number(t.BytesPerToken), percent(t.Elements, h.Elements)})
+		rows = append(rows, []string{t.Type, fmt.Sprint(t.Count), number(t.ElementsPerToken), number(t.BytesPerToken), harness.Percent(t.Elements, h.Elements)})
 	}
 	rows = append(rows, []string{"all", "", number(h.ElementsPerToken), number(h.BytesPerToken), ""})
-	p.table(rows)
-	p.say("  One-tensor outputs alone: %s elements %s.", number(h.TensorElementsPerToken), per)
+	p.Table(rows)
+	p.Say("  One-tensor outputs alone: %s elements %s.", number(h.TensorElementsPerToken), per)
 	for _, s := range c.Saved {
-		p.title("Saved for backward, %s (what a hook cannot see)", s.Composition)
+		p.Title("Saved for backward, %s (what a hook cannot see)", s.Composition)
 		rows = [][]string{{"module type", "tensors", "elements " + per, "bytes " + per, "share of bytes"}}
 		for _, t := range s.ByType {
 			rows = append(rows, []string{t.Type, fmt.Sprint(t.Count), number(t.ElementsPerToken), number(t.BytesPerToken),
 				fmt.Sprintf("%.1f %%", 100*t.BytesPerToken/s.BytesPerToken)})
 		}
 		rows = append(rows, []string{"all", "", number(s.ElementsPerToken), number(s.BytesPerToken), ""})
-		p.table(rows)
-		p.say("  That is %.1f %% of what the hooks count. %s", 100*float64(s.Bytes)/float64(h.Elements*elementBytes), layersLine(s.ByLayer, per))
+		p.Table(rows)
+		p.Say("  That is %.1f %% of what the hooks count. %s", 100*float64(s.Bytes)/float64(h.Elements*harness.ElementBytes), layersLine(s.ByLayer, per))
 	}
-	return p.lines
+	return p.Lines
 }
 
 // layersLine sums layers up that are alike.
@@ -273,4 +284,47 @@ func number(x float64) string {
 		return show.Grouped(int64(x))
 	}
 	return fmt.Sprintf("%s.%d", show.Grouped(int64(x)), int64(10*(x-float64(int64(x)))))
+}
+
+// Lines are the count in tables and what its figures mean.
+func (c *ActivationCount) Lines() []string { return append(c.tables(), c.answer()...) }
+
+// answer says what the figures mean.
+func (c *ActivationCount) answer() []string {
+	var p harness.Prose
+	h := c.Hooks
+	p.Title("What the figures say")
+	if c.Model == TutorialModel {
+		p.Say("  The tutorial calls %s the activations per token and multiplies by the element size again (A × B × L × P).", show.Grouped(TutorialActivations))
+		p.Say("  It is bytes already: %s elements × 4. For batch 16 and 256 tokens A × B × L × P would be %s; the hooks count %s.",
+			number(h.ElementsPerToken), harness.Exact(TutorialActivations*16*256*4), harness.Exact(TutorialActivations*16*256))
+	}
+	p.Say("  Hooks count what modules return. Backward needs something else: not the output of a residual sum or of a module whose")
+	p.Say("  gradient does not read it, but norms' statistics, attention's log-sum-exp and, once, inputs that several operations share.")
+	p.Say("  The fused composition does not keep what costs next to nothing to compute again, such as a norm's output.")
+	for _, s := range c.Saved {
+		p.Say("  Saved per "+c.Per+", %s: %s elements, %s bytes: %.2f times the hooks' bytes.", s.Composition,
+			number(s.ElementsPerToken), number(s.BytesPerToken), s.BytesPerToken/h.BytesPerToken)
+	}
+	p.Say("  Activations and parameters: %s output elements per "+c.Per+" for %s parameters, one for every %.0f; both follow from",
+		number(h.ElementsPerToken), show.Grouped(c.Parameters), float64(c.Parameters)/h.ElementsPerToken)
+	p.Say("  widths and depth, activations with the widths, parameters with their products. The graph tells without running the model.")
+	return p.Lines
+}
+
+// WriteJSON writes the count as indented JSON with a final newline.
+func (c *ActivationCount) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(c)
+}
+
+// WriteText writes the count as tables.
+func (c *ActivationCount) WriteText(w io.Writer) error {
+	for _, line := range c.Lines() {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
