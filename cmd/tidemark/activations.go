@@ -7,9 +7,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn/models"
-
 	"github.com/tidemark-lab/tidemark/scenarios/hooks"
 )
 
@@ -92,7 +92,7 @@ func countActivations(c *cli.Context) error {
 func saveActivations(dir folder, force bool, count *hooks.ActivationCount) ([]string, error) {
 	d := count.Drawing()
 	var files []string
-	for _, f := range []output{{activationsName + ".json", count.WriteJSON}, {d.Name + ".svg", d.WriteSVG}, {d.Name + ".png", d.WritePNG}} {
+	for _, f := range []output{{shell.ActivationsName + ".json", count.WriteJSON}, {d.Name + ".svg", d.WriteSVG}, {d.Name + ".png", d.WritePNG}} {
 		path := filepath.Join(dir.path, f.name)
 		if err := report.WriteFile(path, force, f.write); err != nil {
 			return files, err

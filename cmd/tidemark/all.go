@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/scenarios"
 	"github.com/tidemark-lab/tidemark/scenarios/harness"
@@ -80,7 +81,7 @@ func runAll(c *cli.Context) error {
 	case errored > 0:
 		return fmt.Errorf("%d of %d scenarios did not end", errored, len(summaries))
 	case failures > 0:
-		return cli.Exit(fmt.Sprintf("%d checks do not hold", failures), exitDoesNotHold)
+		return cli.Exit(fmt.Sprintf("%d checks do not hold", failures), shell.ExitDoesNotHold)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 )
 
@@ -56,7 +57,7 @@ func TestAllocatorSettings(t *testing.T) {
 				dir := t.TempDir()
 				args := append(append(command, "--device", "meta", "--limit-bytes", "9000000000", "--out", dir), c.args...)
 				code, out, errs := program(args...)
-				if code != exitDone {
+				if code != shell.ExitDone {
 					t.Fatalf("exit %d: %s", code, errs)
 				}
 				s := reportOf(t, dir).Settings
@@ -93,7 +94,7 @@ func TestGarbageInEnvironment(t *testing.T) {
 			for _, args := range [][]string{{"run", "linear", "--device", "meta"}, {"run", "--all", "--device", "meta"},
 				{"train", "--preset", "mlp-digits", "--device", "meta"}, {"estimate", "--preset", "gpt2"}, {"environment"}} {
 				code, out, errs := program(args...)
-				if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, variable+": allocator setting expandable_segments") {
+				if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, variable+": allocator setting expandable_segments") {
 					t.Errorf("%v gives %d, %q, %q", args, code, out, errs)
 				}
 			}
@@ -105,7 +106,7 @@ func TestGarbageInEnvironment(t *testing.T) {
 // allocated one.
 func TestPeakReserved(t *testing.T) {
 	dir := t.TempDir()
-	if code, _, errs := program("run", "peak-shift", "--device", "meta", "--batches", "16,2", "--table", "0", "--out", dir); code != exitDone {
+	if code, _, errs := program("run", "peak-shift", "--device", "meta", "--batches", "16,2", "--table", "0", "--out", dir); code != shell.ExitDone {
 		t.Fatal(errs)
 	}
 	for _, r := range reportOf(t, dir).Runs {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/report/page"
 )
@@ -26,7 +27,7 @@ func TestCompareCommand(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	for path, grad := range map[string]string{a: "on", b: "both"} {
-		if code, _, stderr := program("run", "linear", "--device", "meta", "--grad", grad, "--out", path); code != exitDone {
+		if code, _, stderr := program("run", "linear", "--device", "meta", "--grad", grad, "--out", path); code != shell.ExitDone {
 			t.Fatalf("run gives %d: %s", code, stderr)
 		}
 		page, err := os.ReadFile(filepath.Join(path, page.FileName))
@@ -36,7 +37,7 @@ func TestCompareCommand(t *testing.T) {
 	}
 	picture := filepath.Join(dir, "peaks.svg")
 	code, stdout, stderr := program("compare", a, filepath.Join(b, report.FileName), "--picture", picture, "--bytes")
-	if code != exitDone || stderr != "" {
+	if code != shell.ExitDone || stderr != "" {
 		t.Fatalf("compare gives %d: %s", code, stderr)
 	}
 	for _, want := range []string{"linear_nograd is in B only.", "grad     on  both", "wrote " + picture, "allocated lies inside reserved"} {
@@ -49,7 +50,7 @@ func TestCompareCommand(t *testing.T) {
 	}
 	code, stdout, stderr = program("compare", a, b, "--json")
 	var c report.Comparison
-	if err := json.Unmarshal([]byte(stdout), &c); err != nil || code != exitDone {
+	if err := json.Unmarshal([]byte(stdout), &c); err != nil || code != shell.ExitDone {
 		t.Fatalf("compare --json gives %d, %v, %s", code, err, stderr)
 	}
 	if len(c.Runs) != 2 || *c.Runs[0].Allocated.DeltaBytes != 0 || c.Runs[1].A != nil {
@@ -73,7 +74,7 @@ func TestCompareCommand(t *testing.T) {
 		{"pass --force", []string{a, b, "--picture", picture}},
 	} {
 		code, stdout, stderr := program(append([]string{"compare"}, c.args...)...)
-		if code != exitError || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.want) {
+		if code != shell.ExitError || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.want) {
 			t.Errorf("compare %q gives %d, %q, %q, want %q", c.args, code, stdout, stderr, c.want)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // writeConfig writes a config file and returns its path.
@@ -38,7 +40,7 @@ func TestPrecisionOfTheConfig(t *testing.T) {
 	} {
 		args := append([]string{"estimate", "--config", writeConfig(t, "c", tinyLlama+c.keys+"}"), "--seq", "8", "--card", "h200"}, strings.Fields(c.flags)...)
 		code, out, errs := tidemark(t, append(args, "--json")...)
-		if code != exitDone {
+		if code != shell.ExitDone {
 			t.Fatal(c, errs)
 		}
 		var v struct {
@@ -58,7 +60,7 @@ func TestPrecisionOfTheConfig(t *testing.T) {
 		}
 	}
 	code, _, errs := tidemark(t, "estimate", "--config", writeConfig(t, "c", tinyLlama+`,"dtype":"float64"}`), "--seq", "8")
-	if code != exitError || !strings.Contains(errs, "dtype is float64: give --precision") {
+	if code != shell.ExitError || !strings.Contains(errs, "dtype is float64: give --precision") {
 		t.Errorf("float64: status %d, %q", code, errs)
 	}
 }
@@ -80,7 +82,7 @@ func TestDropoutFlag(t *testing.T) {
 				args = append(args, "--dropout", p)
 			}
 			code, out, errs := tidemark(t, args...)
-			if code != exitDone {
+			if code != shell.ExitDone {
 				t.Fatal(args, errs)
 			}
 			var v map[string]any
@@ -107,11 +109,11 @@ func TestDropoutFlag(t *testing.T) {
 			{gpt2, "-0.5", "--dropout -0.5: it must be from 0"},
 		} {
 			code, out, errs := tidemark(t, append(append([]string{}, command...), "--config", c.config, "--dropout", c.p)...)
-			if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
+			if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
 				t.Errorf("%s --dropout %s: status %d, %q", command[0], c.p, code, errs)
 			}
 		}
-		if code, _, errs := tidemark(t, append(append([]string{}, command...), "--config", llama, "--dropout", "0")...); code != exitDone {
+		if code, _, errs := tidemark(t, append(append([]string{}, command...), "--config", llama, "--dropout", "0")...); code != shell.ExitDone {
 			t.Errorf("%s --dropout 0 of a llama: %s", command[0], errs)
 		}
 	}
@@ -126,7 +128,7 @@ func TestScaledRotaryPositions(t *testing.T) {
 		var outs [2]string
 		for i, path := range []string{plain, scaled} {
 			code, out, errs := tidemark(t, command, "--config", path, "--seq", "8")
-			if code != exitDone {
+			if code != shell.ExitDone {
 				t.Fatal(command, errs)
 			}
 			outs[i] = strings.NewReplacer("plain", "", "scaled", "").Replace(out)
@@ -136,7 +138,7 @@ func TestScaledRotaryPositions(t *testing.T) {
 		}
 	}
 	code, out, errs := tidemark(t, "train", "--config", scaled, "--device", "meta", "--seq", "8")
-	if code != exitError || out != "" || !strings.Contains(errs, `rotary positions of type "llama3" are not computed`) || strings.Count(errs, "\n") != 1 {
+	if code != shell.ExitError || out != "" || !strings.Contains(errs, `rotary positions of type "llama3" are not computed`) || strings.Count(errs, "\n") != 1 {
 		t.Errorf("train: status %d, %q %q", code, out, errs)
 	}
 }
@@ -146,7 +148,7 @@ func TestTrainSaysWhatItLeavesOut(t *testing.T) {
 	inFolder(t)
 	for config, want := range map[string]string{tinyGPT2 + "}": "left out: attn_pdrop 0.1", tinyLlama + `,"attention_dropout":0.25}`: "left out: attention_dropout 0.25"} {
 		code, out, errs := tidemark(t, "train", "--config", writeConfig(t, "c", config), "--device", "meta", "--seq", "8", "--steps", "1")
-		if code != exitDone || !strings.Contains(out, want) || !strings.Contains(out, "assumed: no dropout of the attention's weights") {
+		if code != shell.ExitDone || !strings.Contains(out, want) || !strings.Contains(out, "assumed: no dropout of the attention's weights") {
 			t.Errorf("status %d, no %q in %q %q", code, want, out, errs)
 		}
 	}
@@ -162,12 +164,12 @@ func TestHeadsOfNoWholeVectors(t *testing.T) {
 	config := writeConfig(t, "c", `{"model_type":"gpt2","vocab_size":331,"n_positions":512,"n_layer":2,"n_embd":102,"n_head":6}`)
 	args := []string{"estimate", "--config", config, "--batch", "8", "--limit-gib", "0.2", "--card", "h200"}
 	code, out, errs := tidemark(t, args...)
-	if code != exitDone || !strings.Contains(out, "does not fit") || strings.Contains(out, "--precision") {
+	if code != shell.ExitDone || !strings.Contains(out, "does not fit") || strings.Contains(out, "--precision") {
 		t.Errorf("status %d, %q\n%s", code, errs, out)
 	}
 	for _, p := range []string{"bf16", "amp"} {
 		code, out, errs := tidemark(t, append(args, "--precision", p)...)
-		if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "heads of 17 elements in bfloat16") {
+		if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "heads of 17 elements in bfloat16") {
 			t.Errorf("%s: status %d, %q", p, code, errs)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 var updateDocuments = flag.Bool("update", false, "write the outputs in docs/scenarios.md anew")
@@ -27,7 +29,7 @@ func TestDocuments(t *testing.T) {
 	for _, m := range shown.FindAllStringSubmatch(text, -1) {
 		found++
 		code, out, errs := program(append(strings.Fields(m[1]), "--out", t.TempDir())...)
-		if code != exitDone {
+		if code != shell.ExitDone {
 			t.Fatalf("%s: exit %d: %s", m[1], code, errs)
 		}
 		at := strings.LastIndex(out, "checks hold")

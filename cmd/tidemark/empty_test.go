@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // TestEmptyStrings gives every flag of every command that takes a text an empty
@@ -26,7 +28,7 @@ func TestEmptyStrings(t *testing.T) {
 				name := "--" + f.Names()[0]
 				for _, given := range [][]string{{name, ""}, {name + "="}} {
 					code, out, errs := tidemark(t, append(append([]string(nil), path...), given...)...)
-					if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, strings.TrimPrefix(name, "-")) {
+					if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, strings.TrimPrefix(name, "-")) {
 						t.Errorf("%s %q: status %d, %q, %q", strings.Join(path, " "), given, code, out, errs)
 					}
 				}
@@ -39,7 +41,7 @@ func TestEmptyStrings(t *testing.T) {
 		t.Errorf("only %d flags were found", flags)
 	}
 	for _, args := range [][]string{{"compare", "", ""}, {"snapshot", "stat", ""}, {"snapshot", "replay", ""}, {"run", ""}, {"list", ""}} {
-		if code, out, errs := tidemark(t, args...); code != exitError || out != "" || !strings.Contains(errs, "empty string") {
+		if code, out, errs := tidemark(t, args...); code != shell.ExitError || out != "" || !strings.Contains(errs, "empty string") {
 			t.Errorf("%q: status %d, %q, %q", args, code, out, errs)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // TestEnvironmentWithoutGPU checks the errors of a program without GPU support.
@@ -16,15 +18,15 @@ func TestEnvironmentWithoutGPU(t *testing.T) {
 		code int
 		text string
 	}{
-		{"environment", exitNoDevice, "-tags gpu"},
-		{"environment --device cuda:1 --json", exitNoDevice, "cuda:1"},
-		{"environment --device cpu", exitError, "there is cuda, and cuda:N"},
-		{"environment --device cuda:-1", exitError, "the number of a GPU"},
-		{"environment all", exitError, "takes no arguments"},
-		{"run linear --device meta --precision tf32", exitError, "only a GPU has it"},
-		{"run linear --device cuda --precision fp16", exitError, "it is fp32, tf32 or bf16"},
-		{"run linear --device meta --precision bf16", exitError, "peak-shift have it"},
-		{"run linear --device cuda", exitNoDevice, "-tags gpu"},
+		{"environment", shell.ExitNoDevice, "-tags gpu"},
+		{"environment --device cuda:1 --json", shell.ExitNoDevice, "cuda:1"},
+		{"environment --device cpu", shell.ExitError, "there is cuda, and cuda:N"},
+		{"environment --device cuda:-1", shell.ExitError, "the number of a GPU"},
+		{"environment all", shell.ExitError, "takes no arguments"},
+		{"run linear --device meta --precision tf32", shell.ExitError, "only a GPU has it"},
+		{"run linear --device cuda --precision fp16", shell.ExitError, "it is fp32, tf32 or bf16"},
+		{"run linear --device meta --precision bf16", shell.ExitError, "peak-shift have it"},
+		{"run linear --device cuda", shell.ExitNoDevice, "-tags gpu"},
 	} {
 		var out, errors bytes.Buffer
 		code := run(context.Background(), append([]string{"tidemark"}, strings.Fields(c.args)...), &out, &errors)

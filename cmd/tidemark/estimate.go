@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
@@ -108,7 +109,7 @@ func estimateWeights(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, struct {
+		return shell.PrintJSON(c.App.Writer, struct {
 			Basis report.Basis `json:"basis"`
 			predict.Weights
 		}{report.Calculated, v})
@@ -129,7 +130,7 @@ func estimateCache(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, struct {
+		return shell.PrintJSON(c.App.Writer, struct {
 			Basis report.Basis `json:"basis"`
 			predict.Cache
 		}{report.Calculated, v})
@@ -293,7 +294,7 @@ func estimateTraining(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, e)
+		return shell.PrintJSON(c.App.Writer, e)
 	}
 	return e.print(c.App.Writer, c.Bool("bytes"), c.Bool("details"))
 }

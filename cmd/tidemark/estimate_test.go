@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 func TestEstimateArithmetic(t *testing.T) {
@@ -16,7 +18,7 @@ func TestEstimateArithmetic(t *testing.T) {
 		{"--kv-layers 32 --kv-heads 8 --head-dim 128 --tokens 8192 --bits 16 --sequences 4", "4.00 GiB"},
 	} {
 		code, out, errs := tidemark(t, append([]string{"estimate"}, strings.Fields(c.args)...)...)
-		if code != exitDone || errs != "" || !strings.Contains(out, c.want) {
+		if code != shell.ExitDone || errs != "" || !strings.Contains(out, c.want) {
 			t.Errorf("%s: status %d, %q, %q", c.args, code, out, errs)
 		}
 	}
@@ -48,7 +50,7 @@ func TestEstimateRefuses(t *testing.T) {
 		{"--preset mlp-digits --seq 4", "dense net"},
 	} {
 		code, out, errs := tidemark(t, append([]string{"estimate"}, strings.Fields(c.args)...)...)
-		if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
+		if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
 			t.Errorf("%s: status %d, %q, %q", c.args, code, out, errs)
 		}
 	}
@@ -56,7 +58,7 @@ func TestEstimateRefuses(t *testing.T) {
 
 func TestEstimateJSON(t *testing.T) {
 	code, out, errs := tidemark(t, "estimate", "--preset", "gpt-char", "--batch", "16", "--seq", "256", "--card", "h200", "--profile", "none", "--json")
-	if code != exitDone {
+	if code != shell.ExitDone {
 		t.Fatal(errs)
 	}
 	var v struct {
@@ -95,7 +97,7 @@ func TestEstimateJSON(t *testing.T) {
 func TestEstimateFragmented(t *testing.T) {
 	args := []string{"estimate", "--preset", "gpt2", "--batch", "100", "--precision", "amp", "--accumulate", "4", "--card", "h200"}
 	code, out, errs := tidemark(t, args...)
-	if code != exitDone {
+	if code != shell.ExitDone {
 		t.Fatal(errs)
 	}
 	for _, want := range []string{"does not fit: what is allocated would, but not in fragments; up to 9.34 GiB missing",
@@ -111,7 +113,7 @@ func TestEstimateFragmented(t *testing.T) {
 
 func TestEstimateWithinLimit(t *testing.T) {
 	code, out, errs := tidemark(t, "estimate", "--preset", "gpt-char", "--batch", "64", "--limit-gib", "1", "--card", "h200")
-	if code != exitDone {
+	if code != shell.ExitDone {
 		t.Fatal(errs)
 	}
 	for _, want := range []string{"runs out of memory within --limit-gib", "--limit-gib", "does not fit", "would fit with --gradient-checkpointing (peak 0.80 GiB); or --batch 16 --accumulate 4"} {

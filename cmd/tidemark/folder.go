@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -28,7 +29,7 @@ func takeFolder(out, name string, force bool) (folder, error) {
 	if out == "" {
 		return nextFolder(name)
 	}
-	if err := checkFolder(out, force); err != nil {
+	if err := shell.CheckFolder(out, force); err != nil {
 		return folder{}, err
 	}
 	undo, err := makeFolder("output folder", out)
@@ -41,7 +42,7 @@ func takeFolder(out, name string, force bool) (folder, error) {
 		return folder{}, fmt.Errorf("output folder %w", err)
 	}
 	f := folder{out, func() { lock.Unlock(); undo() }}
-	err = checkFolder(out, force) // whoever had it until now may have written
+	err = shell.CheckFolder(out, force) // whoever had it until now may have written
 	if err == nil {
 		err = removeUnfinished(out)
 	}
@@ -129,7 +130,7 @@ func removeEarlier(dir string, earlier, files []string) error {
 // that it made and that are empty still.
 func makeFolder(flag, path string) (undo func(), err error) {
 	var made []string // the deepest first
-	for p := filepath.Clean(path); !exists(p); p = filepath.Dir(p) {
+	for p := filepath.Clean(path); !shell.Exists(p); p = filepath.Dir(p) {
 		made = append(made, p)
 	}
 	undo = func() {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // TestFoldersAreTakenOnce has many runs without --out begin at once.
@@ -38,7 +40,7 @@ func TestFoldersAreTakenOnce(t *testing.T) {
 		t.Errorf("a folder that is taken: %v", err)
 	}
 	first.close()
-	if exists("named") {
+	if shell.Exists("named") {
 		t.Error("a folder that was made for nothing is left")
 	}
 }
@@ -54,7 +56,7 @@ func TestForceLeavesNoOtherFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !exists(filepath.Join(dir, "activations.svg")) {
+	if !shell.Exists(filepath.Join(dir, "activations.svg")) {
 		t.Fatal("the scenario has no picture of its own: choose another for this test")
 	}
 	if code, _, errs := tidemark(t, "run", "linear", "--device", "meta", "--out", dir, "--force"); code != 0 {
@@ -62,7 +64,7 @@ func TestForceLeavesNoOtherFiles(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"activations.svg": false, "activations.png": false, ".report.json.0123abcd": false,
 		"thesis.png": true, "report.json": true, "timeline.png": true, ".report.lock": false} {
-		if got := exists(filepath.Join(dir, name)); got != want {
+		if got := shell.Exists(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s is there: %v, want %v", name, got, want)
 		}
 	}
@@ -82,7 +84,7 @@ func TestUnwritableFoldersAreFoundFirst(t *testing.T) {
 			t.Errorf("%s: status %d, %q, %q", args, code, out, errs)
 		}
 	}
-	if exists(filepath.Join(dir, resultsFolder)) {
+	if shell.Exists(filepath.Join(dir, resultsFolder)) {
 		t.Error("a folder for results is left behind")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
@@ -139,7 +140,7 @@ func generate(c *cli.Context) error {
 	if limited := kind == train.CacheNone || kind == train.CacheSliding; limited && !c.IsSet("seq") && window < context {
 		fmt.Fprintf(c.App.ErrWriter, "the model sees the latest %d tokens, as in its training; its context is %d (--seq)\n", window, context)
 	}
-	out := &generated{c: c, w: dataTo(c.App.Writer), prompts: given, window: window, kind: kind,
+	out := &generated{c: c, w: shell.DataTo(c.App.Writer), prompts: given, window: window, kind: kind,
 		computes: t.Session().Device().Info().Kind.Computes, texts: make([]strings.Builder, len(given))}
 	err = g.Generate(c.Context, prompts, c.Int("tokens"), func(tokens []int32) error {
 		out.cacheBytes = max(out.cacheBytes, rec.Usage().ByCategory[instrument.Cache])

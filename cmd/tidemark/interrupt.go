@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // grace is how long the program has, after a signal, to end by itself and keep
@@ -51,7 +53,7 @@ func interruptible(say func()) context.Context {
 			select {
 			case s := <-came:
 				if s == os.Interrupt {
-					os.Exit(exitInterrupted)
+					os.Exit(shell.ExitInterrupted)
 				}
 			case <-over:
 				i.end()
@@ -76,7 +78,7 @@ func (i *interruption) endIfDue() {
 	for _, undo := range i.undo {
 		undo()
 	}
-	i.exit(exitInterrupted)
+	i.exit(shell.ExitInterrupted)
 }
 
 // keep says that what the program does must not be cut off until done is

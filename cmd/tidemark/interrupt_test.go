@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // asProgram has the test's binary be the program itself.
@@ -143,7 +145,7 @@ func TestSignals(t *testing.T) {
 			here := t.TempDir()
 			words := strings.Fields(args)
 			for i, word := range words {
-				if path := filepath.Join(dir, word); exists(path) {
+				if path := filepath.Join(dir, word); shell.Exists(path) {
 					words[i] = path
 				}
 			}
@@ -160,8 +162,8 @@ func TestSignals(t *testing.T) {
 			began := time.Now()
 			code, took := status(c.Wait()), time.Since(began)
 			lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
-			if last := lines[len(lines)-1]; code != exitInterrupted || took > stopsWithin || !strings.HasPrefix(last, "tidemark: interrupted") {
-				t.Errorf("%s, %v: status %d after %v, %q; want %d within %v", args, s, code, took, stderr.String(), exitInterrupted, stopsWithin)
+			if last := lines[len(lines)-1]; code != shell.ExitInterrupted || took > stopsWithin || !strings.HasPrefix(last, "tidemark: interrupted") {
+				t.Errorf("%s, %v: status %d after %v, %q; want %d within %v", args, s, code, took, stderr.String(), shell.ExitInterrupted, stopsWithin)
 			}
 			if left := halfDone(t, here); len(left) > 0 {
 				t.Errorf("%s leaves %v behind", args, left)
@@ -185,7 +187,7 @@ func TestSecondInterrupt(t *testing.T) {
 	undone := false
 	undoing(ctx, func() { undone = true })
 	done()
-	if ended != exitInterrupted || !undone {
+	if ended != shell.ExitInterrupted || !undone {
 		t.Errorf("after it was kept: status %d, undone %v", ended, undone)
 	}
 	c := process(t, dir, "train", "--preset", "gpt2", "--device", "cpu", "--steps", "1000000")
@@ -198,7 +200,7 @@ func TestSecondInterrupt(t *testing.T) {
 		c.Process.Signal(syscall.SIGINT)
 		time.Sleep(20 * time.Millisecond)
 	}
-	if code, took := status(c.Wait()), time.Since(began); code != exitInterrupted || took > stopsWithin {
+	if code, took := status(c.Wait()), time.Since(began); code != shell.ExitInterrupted || took > stopsWithin {
 		t.Errorf("status %d after %v", code, took)
 	}
 }

@@ -13,21 +13,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/snapshots"
 	"github.com/tidemark-lab/tidemark/device"
 )
 
 // version is the program's version, set by the release build.
 var version = "0.1.0"
-
-// Exit statuses.
-const (
-	exitDone         = 0
-	exitError        = 1 // an error, said in one line on standard error
-	exitNoDevice     = 2 // the device asked for is not there
-	exitDoesNotHold  = 3 // done, but a check does not hold
-	exitInterrupted  = 130
-	interruptedError = "interrupted; what was done so far is kept"
-)
 
 func main() {
 	// What no one can recover from, such as the end of memory, is to end with a
@@ -39,25 +31,25 @@ func main() {
 
 // run is the program with its surroundings as arguments.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	out, errs := &stream{w: stdout}, &stream{w: stderr}
+	out, errs := shell.NewStream(stdout), shell.NewStream(stderr)
 	err := command(ctx, args, out, errs)
-	if e := out.finish(); e != nil && !errors.Is(err, e) {
+	if e := out.Finish(); e != nil && !errors.Is(err, e) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", e))
 	}
 	if err == nil {
-		return exitDone
+		return shell.ExitDone
 	}
-	code := exitError
+	code := shell.ExitError
 	var coder cli.ExitCoder
 	switch {
 	case errors.Is(err, context.Canceled):
-		code = exitInterrupted
-		err = errors.New(interruptedError)
-	case out.finish() != nil:
+		code = shell.ExitInterrupted
+		err = errors.New(shell.InterruptedText)
+	case out.Finish() != nil:
 	case errors.As(err, &coder):
 		code = coder.ExitCode()
 	case errors.Is(err, device.ErrAbsent):
-		code = exitNoDevice
+		code = shell.ExitNoDevice
 	}
 	if msg := oneLine(err.Error()); msg != "" {
 		fmt.Fprintln(errs, "tidemark: "+msg)
@@ -67,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // command runs the command that the arguments name. A panic, which is a fault
 // of the program, becomes an error.
-func command(ctx context.Context, args []string, out, errs *stream) (err error) {
+func command(ctx context.Context, args []string, out, errs *shell.Stream) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			if os.Getenv("GOTRACEBACK") != "" {
@@ -77,7 +69,7 @@ func command(ctx context.Context, args []string, out, errs *stream) (err error) 
 		}
 	}()
 	app := newApp(out, errs)
-	return app.RunContext(ctx, reorderArgs(app.Commands, args))
+	return app.RunContext(ctx, shell.ReorderArgs(app.Commands, args))
 }
 
 // oneLine keeps an error to a line.
@@ -100,7 +92,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			generateCommand(),
 			evalCommand(),
 			compareCommand(),
-			snapshotCommand(),
+			snapshots.Command(),
 			environmentCommand(),
 			versionCommand(),
 		},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 )
 
@@ -137,7 +138,7 @@ func TestLinearWritesItsFilesOnce(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "report.json")); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs = tidemark(t, args...); code != 1 || !strings.Contains(errs, "snapshot.pickle") || exists(filepath.Join(dir, "report.json")) {
+	if code, _, errs = tidemark(t, args...); code != 1 || !strings.Contains(errs, "snapshot.pickle") || shell.Exists(filepath.Join(dir, "report.json")) {
 		t.Errorf("a run into what another left: status %d, %q", code, errs)
 	}
 	if code, _, errs = tidemark(t, append(args, "--force", "--json")...); code != 0 {
@@ -172,7 +173,7 @@ func TestUnnamedRunsGetFoldersOfTheirOwn(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"linear-001", "linear-002"} {
-		if !exists(filepath.Join(dir, resultsFolder, name, "report.json")) {
+		if !shell.Exists(filepath.Join(dir, resultsFolder, name, "report.json")) {
 			t.Errorf("no %s", name)
 		}
 	}
@@ -185,7 +186,7 @@ func TestOutOfMemoryKeepsTheReport(t *testing.T) {
 		t.Errorf("status %d, %q", code, errs)
 	}
 	for _, name := range []string{"report.json", "snapshot.pickle", "timeline.png"} {
-		if !exists(filepath.Join(dir, name)) {
+		if !shell.Exists(filepath.Join(dir, name)) {
 			t.Errorf("no %s", name)
 		}
 	}

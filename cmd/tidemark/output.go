@@ -6,26 +6,18 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/report/chart"
 	"github.com/tidemark-lab/tidemark/instrument/report/page"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
-
 	"github.com/tidemark-lab/tidemark/scenarios/harness"
 )
 
 // resultsFolder is where runs go that name no folder.
 const resultsFolder = "tidemark-results"
-
-// The names of a run's first snapshot and of its picture, without the ending.
-const (
-	snapshotName = "snapshot.pickle"
-	timelineName = "timeline"
-	// activationsName is that of what counts activations, without the ending.
-	activationsName = "activations"
-)
 
 // saveOutcome writes report.json, the snapshots, the pictures and the page. With
 // force they replace those of the report that was there, whose other files go.
@@ -62,7 +54,7 @@ func outputFiles(o *harness.Outcome) []output {
 	written := page.Page{Report: o.Report, Explanation: o.Explanation}
 	picture := chart.Picture{Title: "tidemark " + o.Report.Scenario + " on " + o.Report.Device.Kind}
 	for i, r := range o.Recordings {
-		name := snapshotName
+		name := shell.SnapshotName
 		if i > 0 {
 			name = "snapshot-" + r.Name + ".pickle"
 		}
@@ -74,7 +66,7 @@ func outputFiles(o *harness.Outcome) []output {
 		picture.Panels = append(picture.Panels,
 			chart.NewPanel(r.Name, o.Report.Runs[i].Basis, instrument.ByEvent, r.Recorder))
 	}
-	outputs = append(outputs, output{timelineName + ".svg", picture.WriteSVG}, output{timelineName + ".png", picture.WritePNG},
+	outputs = append(outputs, output{shell.TimelineName + ".svg", picture.WriteSVG}, output{shell.TimelineName + ".png", picture.WritePNG},
 		output{page.FileName, written.WriteHTML})
 	for _, d := range o.Pictures {
 		outputs = append(outputs, output{d.Name + ".svg", d.WriteSVG}, output{d.Name + ".png", d.WritePNG})
@@ -89,21 +81,4 @@ func progressTo(w io.Writer, on device.Kind) func(string, ...any) {
 		return nil
 	}
 	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
-}
-
-// checkFolder refuses a folder that holds a report already, or a file of one,
-// before anything is run for it.
-func checkFolder(path string, force bool) error {
-	if force {
-		return nil
-	}
-	if exists(filepath.Join(path, report.FileName)) {
-		return fmt.Errorf("%s already holds a report; name another folder, or --force to replace it", path)
-	}
-	for _, name := range []string{snapshotName, timelineName + ".svg", timelineName + ".png", page.FileName, activationsName + ".json"} {
-		if exists(filepath.Join(path, name)) {
-			return fmt.Errorf("%s already holds a %s; name another folder, or --force to replace it", path, name)
-		}
-	}
-	return nil
 }

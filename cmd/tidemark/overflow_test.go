@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // TestSizesBeyondCounting gives configs and flags whose products do not fit 64
@@ -61,7 +63,7 @@ func TestSizesBeyondCounting(t *testing.T) {
 	} {
 		began := time.Now()
 		code, out, errs := tidemark(t, strings.Fields(c.args)...)
-		if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
+		if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
 			t.Errorf("%s: status %d, %q, %q, want %q", c.args, code, out, errs, c.want)
 		}
 		if d := time.Since(began); d > 3*time.Second {

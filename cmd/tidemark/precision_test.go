@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // TestMixedPrecision trains, resumes, evaluates and runs an experiment in mixed
@@ -63,7 +65,7 @@ func TestMixedPrecision(t *testing.T) {
 		{"run formulas --device meta --precision bf16", "peak-shift have it"},
 		{"run peak-shift --device cpu --precision half", "it is fp32, tf32 or bf16"},
 	} {
-		if code, _, errs := tidemark(t, strings.Fields(c.args)...); code != exitError || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
+		if code, _, errs := tidemark(t, strings.Fields(c.args)...); code != shell.ExitError || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
 			t.Errorf("%s: status %d, %q", c.args, code, errs)
 		}
 	}

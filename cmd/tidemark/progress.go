@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -33,7 +34,7 @@ const lineEvery = 5 * time.Second
 
 func newProgress(w io.Writer, from, to int) *progress {
 	p := &progress{w: w, from: from, to: to, began: time.Now()}
-	if f := terminalOf(w); f != nil {
+	if f := shell.TerminalOf(w); f != nil {
 		p.w, p.terminal, p.width = f, true, widthOf(f)
 	}
 	return p

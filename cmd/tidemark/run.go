@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/scenarios"
 	"github.com/tidemark-lab/tidemark/scenarios/harness"
@@ -161,7 +161,7 @@ func runScenario(c *cli.Context, s harness.Scenario) error {
 	case err != nil:
 		return err
 	case !outcome.Report.Holds():
-		return cli.Exit(failed(outcome.Report), exitDoesNotHold)
+		return cli.Exit(failed(outcome.Report), shell.ExitDoesNotHold)
 	}
 	return nil
 }
@@ -203,10 +203,4 @@ func printOutcome(c *cli.Context, dev chosen, o *harness.Outcome, files []string
 	}
 	_, err := fmt.Fprintf(w, "\nwrote %s\n", strings.Join(files, ", "))
 	return err
-}
-
-// exists reports whether there is something at path.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }

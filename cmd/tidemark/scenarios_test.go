@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/scenarios"
 	"github.com/tidemark-lab/tidemark/scenarios/hooks"
@@ -17,7 +18,7 @@ import (
 func TestRunAll(t *testing.T) {
 	dir := t.TempDir()
 	code, out, errs := tidemark(t, "run", "--all", "--device", "meta", "--out", dir)
-	if code != exitDone {
+	if code != shell.ExitDone {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	if n := strings.Count(out, "\n"); n != len(scenarios.All()) {
@@ -39,7 +40,7 @@ func TestRunAll(t *testing.T) {
 		}
 	}
 	// The reports are there now: nothing is overwritten unasked.
-	if code, _, errs := tidemark(t, "run", "--all", "--device", "meta", "--out", dir); code != exitError || !strings.Contains(errs, "--force") {
+	if code, _, errs := tidemark(t, "run", "--all", "--device", "meta", "--out", dir); code != shell.ExitError || !strings.Contains(errs, "--force") {
 		t.Errorf("a second time: exit %d, %s", code, errs)
 	}
 }
@@ -48,7 +49,7 @@ func TestRunAll(t *testing.T) {
 // 10 the formula already has activations for the peak, the allocator not yet.
 func TestRunDoesNotHold(t *testing.T) {
 	code, _, errs := tidemark(t, "run", "peak-shift", "--device", "meta", "--batches", "10", "--table", "0", "--out", t.TempDir())
-	if code != exitDoesNotHold || !strings.Contains(errs, "batch-10 peak") {
+	if code != shell.ExitDoesNotHold || !strings.Contains(errs, "batch-10 peak") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }
@@ -56,7 +57,7 @@ func TestRunDoesNotHold(t *testing.T) {
 func TestActivationsCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "counts")
 	code, out, errs := tidemark(t, "activations", "--preset", "qwen2.5-1.5b", "--seq", "64", "--json", "--out", dir)
-	if code != exitDone {
+	if code != shell.ExitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
 	var c hooks.ActivationCount
@@ -71,11 +72,11 @@ func TestActivationsCommand(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if code, out, _ := tidemark(t, "activations", "--preset", "mlp-digits"); code != exitDone || !strings.Contains(out, "Linear") {
+	if code, out, _ := tidemark(t, "activations", "--preset", "mlp-digits"); code != shell.ExitDone || !strings.Contains(out, "Linear") {
 		t.Errorf("a dense net: exit %d, %s", code, out)
 	}
 	for _, bad := range [][]string{{"--preset", "gpt2", "--seq", "9999"}, {"--preset", "none"}, {}, {"--preset", "mlp-digits", "--seq", "3"}, {"extra"}} {
-		if code, _, errs := tidemark(t, append([]string{"activations"}, bad...)...); code != exitError || strings.Count(errs, "\n") != 1 {
+		if code, _, errs := tidemark(t, append([]string{"activations"}, bad...)...); code != shell.ExitError || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%v: exit %d, %q", bad, code, errs)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // recordedSnapshot is a real recording by its name.
@@ -101,7 +103,7 @@ func TestSnapshotExplainExports(t *testing.T) {
 		t.Fatalf("status %d: %s", code, stderr)
 	}
 	for _, name := range []string{"csv/events.csv", "csv/blocks.csv", "csv/lines.csv", "csv/stacks.csv", "peak.folded", "peak.pb.gz"} {
-		if !exists(filepath.Join(dir, name)) {
+		if !shell.Exists(filepath.Join(dir, name)) {
 			t.Errorf("no %s", name)
 		}
 	}

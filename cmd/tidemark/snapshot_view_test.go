@@ -14,6 +14,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // terminal is the program in a pseudo-terminal of 80 by 24, with an emulator
@@ -130,8 +132,8 @@ func TestSnapshotViewPlain(t *testing.T) {
 		t.Errorf("colours or signs that are not ASCII: %q", raw)
 	}
 	s.types("\x03")
-	if code := s.status(); code != exitInterrupted {
-		t.Errorf("Ctrl-C ends with status %d, want %d", code, exitInterrupted)
+	if code := s.status(); code != shell.ExitInterrupted {
+		t.Errorf("Ctrl-C ends with status %d, want %d", code, shell.ExitInterrupted)
 	}
 }
 

@@ -6,69 +6,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/train"
 )
-
-func TestStreamEscapes(t *testing.T) {
-	const text = "größe\t✓\n\x1b]0;title\a\r\x00\x7f\u009b2J\u202egnp\x9b\xff"
-	const want = "größe\t✓\n" + `\u001b]0;title\u0007\u000d\u0000\u007f\u009b2J\u202egnp\x9b\xff`
-	for size := 1; size <= len(text); size++ { // in pieces that divide characters, too
-		var out bytes.Buffer
-		s := &stream{w: &out}
-		for rest := text; rest != ""; {
-			n := min(size, len(rest))
-			if _, err := s.Write([]byte(rest[:n])); err != nil {
-				t.Fatal(err)
-			}
-			rest = rest[n:]
-		}
-		if err := s.finish(); err != nil || out.String() != want {
-			t.Fatalf("in pieces of %d: %q, %v; want %q", size, out.String(), err, want)
-		}
-	}
-	// What a JSON encoder leaves raw stays the same value.
-	var out bytes.Buffer
-	if err := json.NewEncoder(&stream{w: &out}).Encode("a\x7f\u009b\u202e\u2028b"); err != nil {
-		t.Fatal(err)
-	}
-	var back string
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back != "a\x7f\u009b\u202e\u2028b" {
-		t.Errorf("JSON %q becomes %q, %v", out.String(), back, err)
-	}
-}
-
-// failing fails from its second write on.
-type failing struct{ writes int }
-
-var errFull = errors.New("no space left")
-
-func (f *failing) Write(p []byte) (int, error) {
-	if f.writes++; f.writes > 1 {
-		return 0, errFull
-	}
-	return len(p), nil
-}
-
-func TestStreamKeepsTheFirstError(t *testing.T) {
-	s := &stream{w: &failing{}}
-	s.Write([]byte("a"))
-	s.Write([]byte("b"))
-	for range 2 {
-		if _, err := s.Write([]byte("c")); !errors.Is(err, errFull) {
-			t.Errorf("a later write: %v", err)
-		}
-	}
-	if _, err := (direct{s}).Write([]byte("d")); !errors.Is(err, errFull) || !errors.Is(s.finish(), errFull) {
-		t.Errorf("in the end: %v, %v", err, s.finish())
-	}
-}
 
 // TestFullDevice has every command print to a device without room.
 func TestFullDevice(t *testing.T) {
@@ -96,11 +41,11 @@ func TestFullDevice(t *testing.T) {
 		c.Stdout, c.Stderr = full, &stderr
 		code := status(c.Run())
 		lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
-		if last := lines[len(lines)-1]; code != exitError || !strings.Contains(last, "no space left") {
-			t.Errorf("%s: status %d, %q; want %d and why", args, code, stderr.String(), exitError)
+		if last := lines[len(lines)-1]; code != shell.ExitError || !strings.Contains(last, "no space left") {
+			t.Errorf("%s: status %d, %q; want %d and why", args, code, stderr.String(), shell.ExitError)
 		}
 	}
-	if !exists(filepath.Join(dir, "activations", "activations.json")) {
+	if !shell.Exists(filepath.Join(dir, "activations", "activations.json")) {
 		t.Error("what was to be written besides is not there")
 	}
 }
@@ -123,10 +68,10 @@ func TestBrokenPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout.Close()
-	if code := status(c.Wait()); code != exitError || !strings.Contains(stderr.String(), "broken pipe") {
+	if code := status(c.Wait()); code != shell.ExitError || !strings.Contains(stderr.String(), "broken pipe") {
 		t.Errorf("status %d, %q", code, stderr.String())
 	}
-	if !train.HasSave(filepath.Join(dir, "saved")) || !exists(filepath.Join(dir, "report", "report.json")) {
+	if !train.HasSave(filepath.Join(dir, "saved")) || !shell.Exists(filepath.Join(dir, "report", "report.json")) {
 		t.Errorf("nothing was saved: %s", stderr.String())
 	}
 }
@@ -135,7 +80,7 @@ func TestBrokenPipe(t *testing.T) {
 func TestPanicIsAnError(t *testing.T) {
 	var stderr bytes.Buffer
 	code := run(context.Background(), []string{"tidemark", "version"}, panicking{}, &stderr)
-	if code != exitError || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "a fault of tidemark's own: no room") {
+	if code != shell.ExitError || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "a fault of tidemark's own: no room") {
 		t.Errorf("status %d, %q", code, stderr.String())
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
 // TestEstimateCards judges the card that is named and no other.
@@ -17,13 +19,13 @@ func TestEstimateCards(t *testing.T) {
 	for name, want := range map[string]string{"L4": "L4 24 GB", "A10": "A10 24 GB", "4090": "RTX 4090 24 GB", "A100 40GB": "A100 40 GB"} {
 		code, out, errs := tidemark(t, "estimate", "--preset", "mlp-digits", "--card", name)
 		_, cards, _ := strings.Cut(out, "Cards (")
-		if code != exitDone || errs != "" || strings.Count(cards, " usable ") != 1 || !strings.Contains(cards, "\n  "+want+" ") {
+		if code != shell.ExitDone || errs != "" || strings.Count(cards, " usable ") != 1 || !strings.Contains(cards, "\n  "+want+" ") {
 			t.Errorf("--card %s: status %d, %q, %q", name, code, cards, errs)
 		}
 	}
 	for name, want := range map[string]string{"A100": "A100 40 GB, A100 80 GB", "L40": "--limit-gib", "H100 NVL": "RTX 4060 8 GB"} {
 		code, out, errs := tidemark(t, "estimate", "--preset", "mlp-digits", "--card", name)
-		if code != exitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, want) {
+		if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, want) {
 			t.Errorf("--card %s: status %d, %q, %q", name, code, out, errs)
 		}
 	}
@@ -42,7 +44,7 @@ func TestEstimateFailed(t *testing.T) {
 		{"estimate", "--preset", "gpt2", "--batch", "16777216"},
 	} {
 		code, out, errs := tidemark(t, args...)
-		if code != exitDone || strings.Contains(out, "fits, with") || strings.Contains(out, " -") && strings.Contains(out, "GiB missing") ||
+		if code != shell.ExitDone || strings.Contains(out, "fits, with") || strings.Contains(out, " -") && strings.Contains(out, "GiB missing") ||
 			!strings.Contains(out, "does not fit: it runs out of memory on any device") {
 			t.Errorf("%q: status %d, %q\n%s", args, code, errs, out)
 		}
@@ -54,7 +56,7 @@ func TestEstimateFailed(t *testing.T) {
 				Room *int64 `json:"room_bytes"`
 			}
 		}
-		if err := json.Unmarshal([]byte(out), &v); err != nil || code != exitDone || v.OutOfMemory == "" || len(v.Cards) < 20 {
+		if err := json.Unmarshal([]byte(out), &v); err != nil || code != shell.ExitDone || v.OutOfMemory == "" || len(v.Cards) < 20 {
 			t.Fatalf("%q: status %d, %q, %v", args, code, errs, err)
 		}
 		for _, c := range v.Cards {
@@ -69,7 +71,7 @@ func TestEstimateFailed(t *testing.T) {
 // fit with Adam, but with Adafactor.
 func TestEstimateNamesAdafactor(t *testing.T) {
 	code, out, errs := tidemark(t, "estimate", "--preset", "qwen2.5-1.5b", "--precision", "bf16", "--batch", "1", "--seq", "256", "--card", "4060")
-	if code != exitDone || !strings.Contains(out, "would fit with --optimizer adafactor (peak") {
+	if code != shell.ExitDone || !strings.Contains(out, "would fit with --optimizer adafactor (peak") {
 		t.Errorf("status %d, %q\n%s", code, errs, out)
 	}
 }
@@ -91,7 +93,7 @@ func TestStopsWhenAsked(t *testing.T) {
 		var out, errs bytes.Buffer
 		began := time.Now()
 		code := run(stop, append([]string{"tidemark"}, args...), &out, &errs)
-		if d := time.Since(began); code != exitInterrupted || d > 2*time.Second || out.Len() > 0 && args[0] != "train" {
+		if d := time.Since(began); code != shell.ExitInterrupted || d > 2*time.Second || out.Len() > 0 && args[0] != "train" {
 			t.Errorf("%q: status %d after %v, %q", args, code, d, errs.String())
 		}
 		cancel()
@@ -124,7 +126,7 @@ func TestEstimateAnswersFirst(t *testing.T) {
 	} {
 		code, out, errs := tidemark(t, append(base, strings.Fields(c.flags)...)...)
 		lines := strings.Split(out, "\n")
-		if code != exitDone || errs != "" || len(lines) <= len(c.lines) {
+		if code != shell.ExitDone || errs != "" || len(lines) <= len(c.lines) {
 			t.Errorf("%s: status %d, %q, %q", c.flags, code, out, errs)
 			continue
 		}

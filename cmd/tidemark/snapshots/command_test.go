@@ -1,4 +1,4 @@
-package main
+package snapshots
 
 import (
 	"bytes"
@@ -10,16 +10,18 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 )
 
-const traces = "../../instrument/snapshot/testdata/"
+const traces = "../../../instrument/snapshot/testdata/"
 
 // runSnapshot runs the snapshot command as main does.
 func runSnapshot(args ...string) (stdout string, err error) {
 	var out bytes.Buffer
 	app := &cli.App{Name: "tidemark", Writer: &out, ErrWriter: io.Discard,
-		Commands: []*cli.Command{snapshotCommand()}, ExitErrHandler: func(*cli.Context, error) {}}
-	err = app.Run(reorderArgs(app.Commands, append([]string{"tidemark", "snapshot"}, args...)))
+		Commands: []*cli.Command{Command()}, ExitErrHandler: func(*cli.Context, error) {}}
+	err = app.Run(shell.ReorderArgs(app.Commands, append([]string{"tidemark", "snapshot"}, args...)))
 	return out.String(), err
 }
 
@@ -56,7 +58,7 @@ func TestSnapshotReplay(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	_, err = runSnapshot("replay", traces+"varlen_default.pkl.gz", "--alloc-conf", "expandable_segments:True", "--check")
-	if e, ok := err.(cli.ExitCoder); !ok || e.ExitCode() != exitDoesNotHold || !strings.Contains(err.Error(), "segment event 0: the file has segment_alloc of 2097152") {
+	if e, ok := err.(cli.ExitCoder); !ok || e.ExitCode() != shell.ExitDoesNotHold || !strings.Contains(err.Error(), "segment event 0: the file has segment_alloc of 2097152") {
 		t.Errorf("a difference gives %v", err)
 	}
 	if out, err = runSnapshot("replay", traces+"varlen_default.pkl.gz", "--limit-bytes", "300000000"); err != nil || !strings.Contains(out, "ends the replay") {

@@ -1,4 +1,4 @@
-package main
+package snapshots
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
@@ -94,7 +95,7 @@ func snapshotStat(c *cli.Context) error {
 		out.Devices = append(out.Devices, deviceOutput(s, m, c.Int("top")))
 	}
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, out)
+		return shell.PrintJSON(c.App.Writer, out)
 	}
 	return printStat(c.App.Writer, out, c.Bool("bytes"))
 }

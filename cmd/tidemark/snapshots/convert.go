@@ -1,4 +1,4 @@
-package main
+package snapshots
 
 import (
 	"compress/gzip"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
@@ -52,7 +53,7 @@ func snapshotConvert(c *cli.Context) error {
 	if to <= from {
 		return errors.New("--to must be after --from")
 	}
-	if exists(out) && !c.Bool("force") {
+	if shell.Exists(out) && !c.Bool("force") {
 		return fmt.Errorf("%s exists already; name another file, or --force to replace it", out)
 	}
 	s, err := snapshotFile(c)

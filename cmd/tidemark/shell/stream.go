@@ -1,4 +1,4 @@
-package main
+package shell
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// stream is standard output or standard error. Text that comes from files of
+// Stream is standard output or standard error. Text that comes from files of
 // others can reach it by many ways, so what commands a terminal is escaped here
 // once for all: control characters but line breaks and tabs, those that turn
 // the direction of text, and bytes that are not UTF-8. The escapes are JSON's,
@@ -18,14 +18,17 @@ import (
 //
 // After an error of writing, every write fails with it, and the program's exit
 // status tells, whether the writer looked or not.
-type stream struct {
+type Stream struct {
 	mu   sync.Mutex
 	w    io.Writer
 	err  error
 	rest []byte // of a character whose end has not been written yet
 }
 
-func (s *stream) Write(p []byte) (int, error) {
+// NewStream is a stream to a writer.
+func NewStream(w io.Writer) *Stream { return &Stream{w: w} }
+
+func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -62,15 +65,15 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *stream) write(p []byte) {
+func (s *Stream) write(p []byte) {
 	if len(p) > 0 && s.err == nil {
 		_, s.err = s.w.Write(p)
 	}
 }
 
-// finish writes what is left of a character that never ended, and returns the
+// Finish writes what is left of a character that never ended, and returns the
 // first error of all writes.
-func (s *stream) finish() error {
+func (s *Stream) Finish() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.rest {
@@ -97,7 +100,7 @@ func escaped(r rune, bytes []byte) string {
 
 // direct is the stream without escapes, for what is data and not talk; errors
 // are kept all the same.
-type direct struct{ s *stream }
+type direct struct{ s *Stream }
 
 func (d direct) Write(p []byte) (int, error) {
 	d.s.mu.Lock()
@@ -109,10 +112,10 @@ func (d direct) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// terminalOf is the terminal that a writer leads to, nil where there is none,
+// TerminalOf is the terminal that a writer leads to, nil where there is none,
 // or one that can do no more than print (TERM=dumb).
-func terminalOf(w io.Writer) *os.File {
-	if s, ok := w.(*stream); ok {
+func TerminalOf(w io.Writer) *os.File {
+	if s, ok := w.(*Stream); ok {
 		w = s.w
 	}
 	f, ok := w.(*os.File)
@@ -122,9 +125,9 @@ func terminalOf(w io.Writer) *os.File {
 	return f
 }
 
-// dataTo is where a text of the user's own goes: as it is, except to a terminal.
-func dataTo(w io.Writer) io.Writer {
-	s, ok := w.(*stream)
+// DataTo is where a text of the user's own goes: as it is, except to a terminal.
+func DataTo(w io.Writer) io.Writer {
+	s, ok := w.(*Stream)
 	if !ok {
 		return w
 	}

@@ -1,4 +1,4 @@
-package main
+package shell
 
 import (
 	"strings"
@@ -29,7 +29,7 @@ func TestReorderArgs(t *testing.T) {
 		"p snapshot replay --json -- -a --b":    "p snapshot replay --json -- -a --b",
 		"p snapshot replay - --json":            "p snapshot replay --json -- -",
 	} {
-		if got := strings.Join(reorderArgs(commands, strings.Fields(in)), " "); got != want {
+		if got := strings.Join(ReorderArgs(commands, strings.Fields(in)), " "); got != want {
 			t.Errorf("%q becomes %q, want %q", in, got, want)
 		}
 	}

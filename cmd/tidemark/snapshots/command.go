@@ -1,17 +1,18 @@
-package main
+// Package snapshots is the command snapshot: what it reads, prints and writes of
+// PyTorch memory snapshots.
+package snapshots
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
 
-func snapshotCommand() *cli.Command {
+func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "snapshot",
 		Usage:     "look into PyTorch memory snapshots and replay them; with a FILE alone, explain it",
@@ -26,7 +27,7 @@ func snapshotCommand() *cli.Command {
 			snapshotConvertCommand(),
 		},
 		Action: func(c *cli.Context) error {
-			if name := c.Args().First(); c.NArg() == 1 && exists(name) {
+			if name := c.Args().First(); c.NArg() == 1 && shell.Exists(name) {
 				return snapshotExplain(c)
 			} else if name != "" {
 				return fmt.Errorf("unknown snapshot command %q, and no such file: there is explain, view, diff, stat, replay, convert", name)
@@ -43,10 +44,4 @@ func snapshotFile(c *cli.Context) (*snapshot.Snapshot, error) {
 	}
 	snapshot.BoundMemory()
 	return snapshot.ReadFile(c.Args().First())
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

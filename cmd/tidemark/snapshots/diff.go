@@ -1,10 +1,11 @@
-package main
+package snapshots
 
 import (
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/explain"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 )
@@ -64,7 +65,7 @@ func snapshotDiff(c *cli.Context) error {
 	}
 	d := explain.Compare(c.Args().Get(0), c.Args().Get(1), &moments[0], &moments[1], top)
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, d)
+		return shell.PrintJSON(c.App.Writer, d)
 	}
 	return d.WriteText(c.App.Writer, c.Bool("bytes"))
 }

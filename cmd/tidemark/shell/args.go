@@ -1,4 +1,4 @@
-package main
+package shell
 
 import (
 	"slices"
@@ -7,11 +7,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// reorderArgs moves the flags of the command that args name to the front of
+// ReorderArgs moves the flags of the command that args name to the front of
 // its arguments, because package cli takes what follows the first argument
 // that is no flag for arguments, too. args[0] is the program's name. After
 // "--" nothing is a flag.
-func reorderArgs(commands []*cli.Command, args []string) []string {
+func ReorderArgs(commands []*cli.Command, args []string) []string {
 	if len(args) == 0 {
 		return args
 	}

@@ -1,4 +1,4 @@
-package main
+package snapshots
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/explain"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
 	"github.com/tidemark-lab/tidemark/instrument/view"
@@ -31,7 +32,7 @@ func snapshotView(c *cli.Context) error {
 	if n := c.NArg(); n < 1 || n > 2 {
 		return fmt.Errorf("snapshot view takes one snapshot file, or two to compare, got %d arguments", n)
 	}
-	out := terminalOf(c.App.Writer)
+	out := shell.TerminalOf(c.App.Writer)
 	if err := canView(os.Stdin, out); err != nil {
 		return err
 	}

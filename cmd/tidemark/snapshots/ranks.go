@@ -1,4 +1,4 @@
-package main
+package snapshots
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/explain"
 	"github.com/tidemark-lab/tidemark/instrument/report"
@@ -48,7 +49,7 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 		}
 	}
 	if out != "" {
-		if err := checkFolder(out, c.Bool("force")); err != nil {
+		if err := shell.CheckFolder(out, c.Bool("force")); err != nil {
 			return err
 		}
 	}
@@ -103,7 +104,7 @@ func snapshotRanks(c *cli.Context, o explain.Options) error {
 		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", show.Quote(strings.Join(files, ", "))) }()
 	}
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, r)
+		return shell.PrintJSON(c.App.Writer, r)
 	}
 	return r.WriteText(c.App.Writer, c.Bool("bytes"))
 }

@@ -1,4 +1,4 @@
-package main
+package snapshots
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/explain"
 	"github.com/tidemark-lab/tidemark/instrument/report"
@@ -91,7 +92,7 @@ func snapshotExplain(c *cli.Context) error {
 		return snapshotRanks(c, o)
 	}
 	if dir := c.String("out"); dir != "" {
-		if err := checkFolder(dir, c.Bool("force")); err != nil {
+		if err := shell.CheckFolder(dir, c.Bool("force")); err != nil {
 			return err
 		}
 	}
@@ -120,7 +121,7 @@ func snapshotExplain(c *cli.Context) error {
 		defer func() { fmt.Fprintf(c.App.ErrWriter, "wrote %s\n", strings.Join(files, ", ")) }()
 	}
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, r)
+		return shell.PrintJSON(c.App.Writer, r)
 	}
 	return r.WriteText(c.App.Writer, c.Bool("bytes"))
 }
@@ -149,7 +150,7 @@ func exportAnalysis(c *cli.Context, a *explain.Analysis) ([]string, error) {
 	var files []string
 	if !c.Bool("force") {
 		for _, e := range list {
-			if exists(e.path) {
+			if shell.Exists(e.path) {
 				return nil, fmt.Errorf("%s exists; name another, or --force to replace it", e.path)
 			}
 		}
@@ -184,8 +185,8 @@ func saveReport(dir string, force bool, v any, written page.Page, picture chart.
 		name  string
 		write func(io.Writer) error
 	}{
-		{report.FileName, func(w io.Writer) error { return printJSON(w, v) }},
-		{timelineName + ".svg", picture.WriteSVG}, {timelineName + ".png", picture.WritePNG}, {page.FileName, written.WriteHTML},
+		{report.FileName, func(w io.Writer) error { return shell.PrintJSON(w, v) }},
+		{shell.TimelineName + ".svg", picture.WriteSVG}, {shell.TimelineName + ".png", picture.WritePNG}, {page.FileName, written.WriteHTML},
 	} {
 		path := filepath.Join(dir, f.name)
 		if err := report.WriteFile(path, force, f.write); err != nil {

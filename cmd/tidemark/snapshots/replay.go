@@ -1,4 +1,4 @@
-package main
+package snapshots
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/instrument/snapshot"
@@ -142,12 +143,12 @@ func snapshotReplay(c *cli.Context) error {
 		}
 	}
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, out)
+		err = shell.PrintJSON(c.App.Writer, out)
 	} else {
 		err = printReplay(c.App.Writer, out, c.Bool("bytes"))
 	}
 	if err == nil && c.Bool("check") && r.Difference != nil {
-		return cli.Exit(show.Quote(out.File)+": "+r.Difference.String(), exitDoesNotHold)
+		return cli.Exit(show.Quote(out.File)+": "+r.Difference.String(), shell.ExitDoesNotHold)
 	}
 	return err
 }
