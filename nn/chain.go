@@ -36,6 +36,13 @@ func (c *Chain) Hold(n *gorgonia.Node) {
 	}
 }
 
+// KeepUntil is Builder.KeepUntil.
+func (c *Chain) KeepUntil(until, n *gorgonia.Node) {
+	if c.err == nil {
+		c.b.KeepUntil(until, n)
+	}
+}
+
 // Apply adds the node that f makes.
 func (c *Chain) Apply(f func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if c.err != nil {

@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
 )
 
@@ -70,16 +71,16 @@ func (b *Builder) positionIDs(ids *gorgonia.Node) (*gorgonia.Node, error) {
 
 // RotaryTable is the fused composition's table for the tokens ids where they
 // stand. The library computes it in float32; float64 is for checks.
-func (b *Builder) RotaryTable(ids *gorgonia.Node, size int, theta float64) (cos, sin *gorgonia.Node, err error) {
+func (b *Builder) RotaryTable(ids *gorgonia.Node, a kernel.RotaryTable) (cos, sin *gorgonia.Node, err error) {
 	dt := b.options.DType
-	single := dt != device.Float64
-	switch {
-	case b.decoding():
-		return op.RotaryTableAt(b.generation.at, dt, size, theta, single)
-	case single:
-		return op.RotaryTableSingle(ids, dt, ids.Shape()[1], size, 0, theta)
+	a.Single = dt != device.Float64
+	if b.decoding() {
+		ids, a.At = b.generation.at, true
+		a.Positions = ids.Shape()[0]
+	} else {
+		a.Positions = ids.Shape()[1]
 	}
-	return op.RotaryTable(ids, dt, ids.Shape()[1], size, 0, theta)
+	return op.RotaryTableOf(ids, dt, a)
 }
 
 // Attention is op.Attention; while generating, on the keys and values kept.

@@ -43,6 +43,8 @@ TINY_GPT = dict(V=331, T=96, L=2, d=80, h=5)
 TINY_LLAMA = dict(hidden_size=96, intermediate_size=272, num_hidden_layers=2, num_attention_heads=6,
                   num_key_value_heads=2, vocab_size=331)
 TINY_QWEN = dict(TINY_LLAMA, tie_word_embeddings=True)
+TINY_LLAMA3 = dict(TINY_QWEN, rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=32.0, high_freq_factor=4.0,
+                                                   low_freq_factor=1.0, original_max_position_embeddings=64))
 TINY_GPT2 = dict(n_embd=80, n_layer=2, n_head=5, vocab_size=331, n_positions=96)
 
 # Two steps, allocation by allocation: train's and optim's traces.
@@ -63,6 +65,14 @@ ANNOTATED = [
     case("qwen2_bf16", "Qwen2", TINY_QWEN, 12, 88, "adamw", bf16=True),
     case("llama_ce", "Llama", dict(TINY_LLAMA, tie_word_embeddings=False), 12, 88, "adamw"),
     case("gpt2_ce", "GPT2", TINY_GPT2, 12, 88, "adamw"),
+    case("gpt2_amp", "GPT2", TINY_GPT2, 12, 88, "adamw", amp=True),
+    case("gpt2_bf16", "GPT2", TINY_GPT2, 12, 88, "adamw", bf16=True),
+    case("llama3_bf16", "Llama", TINY_LLAMA3, 12, 88, "adamw-fused", bf16=True),
+    case("llama3_mha_ce", "Llama", dict(TINY_LLAMA3, num_key_value_heads=6), 12, 88, "adamw"),
+    case("llama3_amp", "Llama", TINY_LLAMA3, 12, 88, "adamw", amp=True),
+    case("mistral_bf16", "Mistral", dict(TINY_LLAMA, sliding_window=4096), 12, 88, "adamw", bf16=True),
+    case("qwen3_ce", "Qwen3", dict(TINY_QWEN, head_dim=32), 12, 88, "adamw"),
+    case("qwen3_bf16", "Qwen3", dict(TINY_QWEN, head_dim=32), 12, 88, "adamw", bf16=True),
     # Shapes whose kernels take temporaries of their own: few keys, heads that no fused kernel takes as they are.
     case("gpt2_heads8", "GPT2", dict(TINY_GPT2, n_head=10), 16, 3, "adamw"),
     case("gpt2_bf16_heads16", "GPT2", dict(TINY_GPT2, n_positions=256), 4, 255, "adamw", bf16=True),
@@ -82,3 +92,27 @@ HISTORIES = [
      dict(V=65, T=512, L=4, d=256, h=4), "expandable_segments:True", None),
     ("oom_default", [(8, 256), (16, 256), (24, 256), (64, 256)], GPT_CHAR, "", 2 << 30),
 ]
+
+# Values: the config classes and configs of families.py. Contexts are of few positions, so that scaled rotary frequencies
+# differ within them.
+DECODER = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+               num_key_value_heads=2, max_position_embeddings=32)
+
+
+def rope(kind, **rest):
+    return dict(DECODER, num_hidden_layers=1, rope_parameters=dict(rest, rope_type=kind, rope_theta=100.0))
+
+
+FAMILIES = {
+    "llama": ("Llama", dict(DECODER, attention_bias=True, mlp_bias=True, head_dim=8)),
+    "llama_linear": ("Llama", rope("linear", factor=4.0)),
+    "llama_dynamic": ("Llama", rope("dynamic", factor=4.0)),
+    "llama_llama3": ("Llama", dict(rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                        original_max_position_embeddings=16), head_dim=16)),
+    "llama_yarn": ("Llama", dict(rope("yarn", factor=4.0, original_max_position_embeddings=8), head_dim=16)),
+    "llama_yarn_mscale": ("Llama", dict(rope("yarn", factor=4.0, original_max_position_embeddings=8, beta_fast=4.0, mscale=0.7,
+                                             mscale_all_dim=1.3, truncate=False), head_dim=16)),
+    "mistral": ("Mistral", dict(DECODER, sliding_window=None)),
+    "qwen2": ("Qwen2", DECODER),
+    "qwen3": ("Qwen3", dict(DECODER, head_dim=6, tie_word_embeddings=True)),
+}

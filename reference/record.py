@@ -45,6 +45,13 @@ def golden_part(out):
                     f"{out}/golden_qwen2_config.json", f"{out}/golden_qwen2_float64.safetensors"], check=True)
 
 
+@part("families", cuda=False)
+def families_part(out):
+    import families
+
+    families.record(out)
+
+
 @part("memory")
 def memory_part(out):
     import torch

@@ -119,7 +119,8 @@ func TestDropoutFlag(t *testing.T) {
 	}
 }
 
-// TestScaledRotaryPositions are of no consequence to memory, and not trained.
+// TestScaledRotaryPositions are of no consequence to memory; those whose values
+// are not known are not trained.
 func TestScaledRotaryPositions(t *testing.T) {
 	inFolder(t)
 	const scaling = `,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192}`

@@ -26,11 +26,14 @@ func rotaryTableCall(d *Device, c *device.Call) error {
 	a.i32(with.Size)
 	a.i32(with.Offset)
 	a.flag(with.Single)
-	a.f64(with.Theta)
+	a.f64(with.Gain())
+	for _, f := range with.Frequencies() {
+		a.f64(f)
+	}
 	return d.launch(f, flatScalarGrid(int64(with.Positions)*int64(with.Size)/2), 256, 0)
 }
 
-// ropeCall: In x (B, T, heads·D), cos, sin (T, D); Out y.
+// ropeCall: In x (B, T, heads·D), cos, sin (T, R); Out y.
 func ropeCall(inverse bool) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
 		y := c.Out[0]
@@ -38,7 +41,7 @@ func ropeCall(inverse bool) func(*Device, *device.Call) error {
 		T, heads, size := with.Positions, with.Heads, with.Size
 		width := packWidth(y.DType)
 		name, threads := "rope", y.Elements()/2
-		vec := size > 0 && heads > 0 && size%(2*width) == 0 && packed(c.In[0], c.In[1], c.In[2], y)
+		vec := with.Turned == size && size > 0 && heads > 0 && size%(2*width) == 0 && packed(c.In[0], c.In[1], c.In[2], y)
 		if vec {
 			// HEADS of rotary.cu is 2.
 			packs := y.Elements() / int64(heads*size) * int64((heads+1)/2) * int64(size/2/width)
@@ -60,6 +63,9 @@ func ropeCall(inverse bool) func(*Device, *device.Call) error {
 		a.i32(T)
 		a.i32(heads)
 		a.i32(size)
+		if !vec {
+			a.i32(with.Turned)
+		}
 		a.flag(inverse)
 		return d.launch(f, flatScalarGrid(threads), 256, 0)
 	}

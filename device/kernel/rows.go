@@ -26,17 +26,9 @@ type Embedding struct{ Tokens, Vocabulary, Width int }
 // first Vocabulary are padding, and the target that is left out of the mean.
 type CrossEntropy struct{ Rows, Vocabulary, Columns, Ignore int }
 
-// RotaryTable is a table (Positions, Size) from position Offset on or, with At,
-// at the positions that the operand holds; Single says that it is computed in
-// float32.
-type RotaryTable struct {
-	Positions, Size, Offset int
-	Theta                   float64
-	Single, At              bool
-}
-
-// Rope is the sizes of x (Batch, Positions, Heads·Size).
-type Rope struct{ Batch, Positions, Heads, Size int }
+// Rope is the sizes of x (Batch, Positions, Heads·Size), and of the table: the
+// first Turned elements of a head are turned, the others stay.
+type Rope struct{ Batch, Positions, Heads, Size, Turned int }
 
 // Slice is where a slice begins, in elements.
 type Slice struct{ Offset int64 }

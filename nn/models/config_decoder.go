@@ -1,5 +1,7 @@
 package models
 
+import "cmp"
+
 // What the configs of decoders with rotary positions have in common: Llama and
 // those that came of it.
 
@@ -10,7 +12,7 @@ var decoderKeys = []keyRow{
 	{"hidden_act", KeyRead, nil, "silu, or swish, its other name"},
 	{"rms_norm_eps", KeyRead, nil, "of the norms"},
 	{"attention_dropout", KeyRead, nil, "dropout of attention's weights: estimate has it, train leaves it out and says so"},
-	{"rope_theta rope_scaling rope_parameters", KeyRead, nil, "rotary positions; a scaling changes no byte, and is refused by train"},
+	{"rope_theta rope_scaling rope_parameters", KeyRead, nil, "rotary positions; scalings of type llama3, linear, dynamic and yarn are computed; the others change no byte, and are refused by train"},
 	{"original_max_position_embeddings", KeyRead, nil, "of a scaling of rotary positions"},
 	{"layer_types", KeyRead, nil, "all must be full_attention"},
 	{"partial_rotary_factor", KeyLimited, one, "whole heads are rotated"},
@@ -21,37 +23,65 @@ var decoderKeys = []keyRow{
 		KeyInert, nil, "transformers' models do not read it"},
 }
 
+// decoderDefaults are what a family's configs stand for where a key is absent; 0
+// is Llama's.
+type decoderDefaults struct {
+	context, keyHeads, headDim int
+	epsilon                    float64
+}
+
 // decoder reads what decoders have in common. prefix is that of the types' names
 // in transformers.
-func (r *reader) decoder(prefix string) decoderConfig {
+func (r *reader) decoder(prefix string, def decoderDefaults) decoderConfig {
+	width, heads := r.size("hidden_size"), r.size("num_attention_heads")
+	head := cmp.Or(def.headDim, width/heads)
+	if r.values["head_dim"] != nil {
+		head = r.size("head_dim")
+	} else if def.headDim == 0 {
+		r.divides("num_attention_heads", heads, "hidden_size", width)
+	}
 	l := decoderConfig{
-		Family: prefix, Vocabulary: r.size("vocab_size"), Width: r.size("hidden_size"),
-		Inner: r.size("intermediate_size"), Layers: r.depth("num_hidden_layers"), Heads: r.size("num_attention_heads"),
-		Context: r.sizeOr("max_position_embeddings", 32768),
-		Epsilon: r.number("rms_norm_eps", 1e-6), Tied: r.flag("tie_word_embeddings", false),
+		Family: prefix, Vocabulary: r.size("vocab_size"), Width: width,
+		Inner: r.size("intermediate_size"), Layers: r.depth("num_hidden_layers"), Heads: heads,
+		Context: r.sizeOr("max_position_embeddings", cmp.Or(def.context, 32768)),
+		Epsilon: r.number("rms_norm_eps", cmp.Or(def.epsilon, 1e-6)), Tied: r.flag("tie_word_embeddings", false),
 		InitRange:        r.number("initializer_range", 0.02),
 		AttentionDropout: r.probability("attention_dropout", 0), Cache: r.flag("use_cache", true),
 	}
-	l.RopeTheta, l.RopeType = r.rope()
-	l.KVHeads = r.sizeOr("num_key_value_heads", l.Heads)
+	l.KVHeads = r.kvHeads(l.Heads, cmp.Or(def.keyHeads, l.Heads))
 	r.precision()
 	r.layerTypes(l.Layers)
-	if r.values["head_dim"] != nil {
-		l.HeadDim = r.size("head_dim")
-	} else {
-		r.divides("num_attention_heads", l.Heads, "hidden_size", l.Width)
-		l.HeadDim = l.Width / l.Heads
-	}
-	r.divides("num_key_value_heads", l.KVHeads, "num_attention_heads", l.Heads)
-	if r.err == nil && l.HeadDim%2 != 0 {
-		r.fail("head dimension %d is odd: rotary embedding rotates halves", l.HeadDim)
-	}
+	l.HeadDim, l.Rope = head, r.rope(head, l.Context)
 	act := r.activation("hidden_act", "silu")
 	if act.function != "silu" {
 		r.fail("hidden_act %q is not supported: only silu and swish are", r.text("hidden_act", ""))
 	}
 	l.ActivationModule = act.module
 	return l
+}
+
+// kvHeads is the number of key/value heads; a null stands for the number of
+// heads.
+func (r *reader) kvHeads(heads, absent int) int {
+	if v, ok := r.values["num_key_value_heads"]; ok && v == nil {
+		absent = heads
+	}
+	n := r.sizeOr("num_key_value_heads", absent)
+	r.divides("num_key_value_heads", n, "num_attention_heads", heads)
+	return n
+}
+
+// window is the number of keys that a query sees; 0 for all, which null stands
+// for.
+func (r *reader) window(absent int) int {
+	v, ok := r.values["sliding_window"]
+	switch {
+	case ok && v == nil:
+		return 0
+	case ok:
+		return r.size("sliding_window")
+	}
+	return absent
 }
 
 // layerTypes refuses layers of another kind than full attention.

@@ -12,14 +12,29 @@ import (
 )
 
 func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
-	for name, want := range map[string]int64{
-		"mlp-digits":     784*512 + 512 + 512*512 + 512 + 512*10 + 10,
-		"gpt-char":       10_795_776, // counted by PyTorch
-		"gpt2":           124_439_808,
-		"qwen2.5-0.5b":   494_032_768,
-		"qwen2.5-1.5b":   1_543_714_304, // counted by PyTorch
-		"tinyllama-1.1b": 1_100_048_384,
-	} {
+	published := map[string]int64{
+		"mlp-digits":      784*512 + 512 + 512*512 + 512 + 512*10 + 10,
+		"gpt-char":        10_795_776, // counted by PyTorch
+		"gpt2":            124_439_808,
+		"qwen2.5-0.5b":    494_032_768,
+		"qwen2.5-1.5b":    1_543_714_304, // counted by PyTorch
+		"tinyllama-1.1b":  1_100_048_384,
+		"llama-3.1-8b":    8_030_261_248,
+		"llama-3.1-70b":   70_553_706_496,
+		"llama-3.2-1b":    1_235_814_400,
+		"llama-3.2-3b":    3_212_749_824,
+		"smollm2-135m":    134_515_008,
+		"mistral-7b-v0.1": 7_241_732_096,
+		"mistral-7b-v0.3": 7_248_023_552,
+		"qwen2.5-7b":      7_615_616_512,
+		"qwen3-0.6b":      596_049_920,
+		"qwen3-1.7b":      1_720_574_976,
+		"qwen3-4b":        4_022_468_096,
+		"qwen3-8b":        8_190_735_360,
+		"qwen3-14b":       14_768_307_200,
+		"qwen3-32b":       32_762_123_264,
+	}
+	for name, want := range published {
 		c, err := models.Preset(name)
 		if err != nil {
 			t.Fatal(err)
@@ -32,7 +47,7 @@ func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
 			t.Errorf("%s has %d parameters, want %d", name, n, want)
 		}
 	}
-	if len(models.Presets()) != 6 {
+	if len(models.Presets()) != len(published) {
 		t.Errorf("presets %v", models.Presets())
 	}
 }
@@ -42,7 +57,7 @@ func TestBadConfigs(t *testing.T) {
 		`[]`:                    "not a JSON object",
 		`{`:                     "not a JSON object",
 		`{}`:                    "model_type is missing",
-		`{"model_type":"bert"}`: `model_type "bert" is not known: there is mlp, gpt, gpt2, llama, qwen2`,
+		`{"model_type":"bert"}`: `model_type "bert" is not known: there is mlp, gpt, gpt2, llama, mistral, qwen2`,
 		`{"model_type":"gpt"}`:  "gpt config: vocab_size is missing",
 		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":3}`:                                               "n_head 3 does not divide n_embd 10",
 		`{"model_type":"gpt","vocab_size":-9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:                                              "vocab_size is -9",

@@ -5,6 +5,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/nn/op/aten"
@@ -16,10 +18,12 @@ type decoderConfig struct {
 	Vocabulary, Context, Layers  int
 	Width, Inner, Heads, KVHeads int
 	HeadDim                      int
-	Epsilon, RopeTheta           float64
-	// RopeType is the kind of scaling of the rotary frequencies, "default" for
-	// none. Only that one computes; no other changes the size of anything.
-	RopeType                     string
+	// Window is the number of keys that a query sees, its own included; 0 for all.
+	Window  int
+	Epsilon float64
+	Rope    rope
+	// NormalizeHeads says that each head's queries and keys are normalised.
+	NormalizeHeads               bool
 	Tied                         bool
 	QKVBias, OutputBias, MLPBias bool
 	InitRange                    float64
@@ -37,7 +41,7 @@ func newDecoder(c decoderConfig) nn.Module {
 		config: c,
 		embed:  nn.NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
 		norm:   decoderNorm(c),
-		rotary: &rotaryEmbedding{c},
+		rotary: &rotaryEmbedding{c.Family, c.Rope.table},
 	}
 	for range c.Layers {
 		m.layers = append(m.layers, newDecoderLayer(c))
@@ -50,17 +54,36 @@ func newDecoder(c decoderConfig) nn.Module {
 	return &causalLM{name: c.Family + "ForCausalLM", inner: "model", model: m, head: head, known: c.facts()}
 }
 
+// reach is how many tokens a sequence may have: with a window, so few that every
+// query sees all keys.
+func (c decoderConfig) reach() int {
+	if c.Window > 0 {
+		return min(c.Context, c.Window-1)
+	}
+	return c.Context
+}
+
 func (c decoderConfig) facts() facts {
-	half := []int{c.HeadDim / 2}
+	half := []int{c.Rope.table.Size / 2}
 	f := facts{
-		context: c.Context, vocabulary: c.Vocabulary, caches: c.Cache,
+		context: c.reach(), vocabulary: c.Vocabulary, caches: c.Cache,
 		heads: c.Heads, kvHeads: c.KVHeads, headSize: c.HeadDim, attentionDropout: c.AttentionDropout,
 		buffers: [][]int{half, half}, // the frequencies, twice
 	}
-	if c.RopeType != defaultRope {
-		f.notComputed = fmt.Sprintf("rotary positions of type %q are not computed, only their memory is known: train one of type %q", c.RopeType, defaultRope)
+	if c.Rope.unknown {
+		f.notComputed = fmt.Sprintf("rotary positions of type %q are not computed, only their memory is known: train one of type %q", c.Rope.kind, defaultRope)
 	}
 	return f
+}
+
+// headNorm is the norm of a head's queries or keys; nil where they have none.
+func headNorm(c decoderConfig) *nn.RMSNorm {
+	if !c.NormalizeHeads {
+		return nil
+	}
+	n := nn.NewRMSNorm(c.HeadDim, c.Epsilon)
+	n.Name = c.Family + "RMSNorm"
+	return n
 }
 
 func decoderNorm(c decoderConfig) *nn.RMSNorm {
@@ -95,6 +118,9 @@ func (m *decoderModel) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 	}
 	if err := b.CheckContext(ids, m.config.Context); err != nil {
 		return nn.Output{}, err
+	}
+	if w := m.config.Window; w > 0 && ids.Shape()[1] >= w {
+		return nn.Output{}, fmt.Errorf("sliding_window %d with sequences of %d tokens: attention in a window is not supported; make sequences shorter than the window", w, ids.Shape()[1])
 	}
 	x, err := b.Call("embed_tokens", m.embed, ids)
 	if err != nil {
@@ -131,9 +157,12 @@ func (m *decoderModel) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 }
 
 // rotaryEmbedding makes the tables of cosines and sines.
-type rotaryEmbedding struct{ config decoderConfig }
+type rotaryEmbedding struct {
+	family string
+	table  kernel.RotaryTable
+}
 
-func (r *rotaryEmbedding) Type() string { return r.config.Family + "RotaryEmbedding" }
+func (r *rotaryEmbedding) Type() string { return r.family + "RotaryEmbedding" }
 
 func (r *rotaryEmbedding) Members(*nn.Members) {}
 
@@ -142,14 +171,14 @@ func (r *rotaryEmbedding) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outpu
 	if err != nil {
 		return nn.Output{}, err
 	}
+	tables := b.RotaryTable
 	if b.Eager() {
-		cos, sin, err := aten.RotaryTable(ids, b.Options().DType, r.config.HeadDim, r.config.RopeTheta)
-		if err != nil {
-			return nn.Output{}, err
+		tables = func(ids *gorgonia.Node, t kernel.RotaryTable) (cos, sin *gorgonia.Node, err error) {
+			t.Single = b.Options().DType != device.Float64
+			return aten.RotaryTable(ids, b.Options().DType, t)
 		}
-		return nn.Tuple(cos, sin), nil
 	}
-	cos, sin, err := b.RotaryTable(ids, r.config.HeadDim, r.config.RopeTheta)
+	cos, sin, err := tables(ids, r.table)
 	if err != nil {
 		return nn.Output{}, err
 	}
@@ -168,7 +197,7 @@ func newDecoderLayer(c decoderConfig) *decoderLayer {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	return &decoderLayer{
 		config: c,
-		attn: &decoderAttention{config: c,
+		attn: &decoderAttention{config: c, queryNorm: headNorm(c), keyNorm: headNorm(c),
 			q: nn.NormalLinear(c.Width, q, c.QKVBias, c.InitRange),
 			k: nn.NormalLinear(c.Width, kv, c.QKVBias, c.InitRange),
 			v: nn.NormalLinear(c.Width, kv, c.QKVBias, c.InitRange),
@@ -212,8 +241,9 @@ func (l *decoderLayer) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 // decoderAttention is causal attention with rotary positions and grouped
 // key/value heads.
 type decoderAttention struct {
-	config     decoderConfig
-	q, k, v, o *nn.Linear
+	config             decoderConfig
+	q, k, v, o         *nn.Linear
+	queryNorm, keyNorm *nn.RMSNorm // nil where there is none
 }
 
 func (a *decoderAttention) Type() string { return a.config.Family + "Attention" }
@@ -223,6 +253,21 @@ func (a *decoderAttention) Members(m *nn.Members) {
 	m.Module("k_proj", a.k)
 	m.Module("v_proj", a.v)
 	m.Module("o_proj", a.o)
+	if a.config.NormalizeHeads {
+		m.Module("q_norm", a.queryNorm)
+		m.Module("k_norm", a.keyNorm)
+	}
+}
+
+// normalize applies a norm to each head of x (B, T, heads·D).
+func (a *decoderAttention) normalize(c *nn.Chain, name string, norm *nn.RMSNorm, x *gorgonia.Node, heads int) *gorgonia.Node {
+	if c.Err() != nil || norm == nil {
+		return x
+	}
+	s := x.Shape()
+	h := c.Apply(func() (*gorgonia.Node, error) { return op.Reshape(x, s[0], s[1], heads, a.config.HeadDim) })
+	h = c.Call(name, norm, h)
+	return c.Apply(func() (*gorgonia.Node, error) { return op.Reshape(h, s...) })
 }
 
 func (a *decoderAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
@@ -231,8 +276,8 @@ func (a *decoderAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outp
 	}
 	x, cos, sin := in[0], in[1], in[2]
 	c := b.Chain()
-	q := c.Call("q_proj", a.q, x)
-	k := c.Call("k_proj", a.k, x)
+	q := a.normalize(c, "q_norm", a.queryNorm, c.Call("q_proj", a.q, x), a.config.Heads)
+	k := a.normalize(c, "k_norm", a.keyNorm, c.Call("k_proj", a.k, x), a.config.KVHeads)
 	v := c.Call("v_proj", a.v, x)
 	q = nn.With3(c, op.Rope, q, cos, sin, a.config.Heads)
 	k = nn.With3(c, op.Rope, k, cos, sin, a.config.KVHeads)

@@ -18,10 +18,18 @@ func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.
 	view := func(n *gorgonia.Node, copies bool) *gorgonia.Node {
 		return nn.With(c, aten.Heads, n, copies)
 	}
-	q0 := c.Call("q_proj", a.q, x)
-	q := view(q0, true)
-	k0 := c.Call("k_proj", a.k, x)
-	k := view(k0, true)
+	// Gradients are copied to the order of dimensions that a projection has; a norm
+	// is before that.
+	project := func(name string, l *nn.Linear, norm string, n *nn.RMSNorm, heads int) (*gorgonia.Node, *gorgonia.Node) {
+		y := c.Call(name, l, x)
+		if n == nil {
+			return y, view(y, true)
+		}
+		y = a.normalize(c, norm, n, view(y, true), heads)
+		return y, view(y, false)
+	}
+	q0, q := project("q_proj", a.q, "q_norm", a.queryNorm, heads)
+	k0, k := project("k_proj", a.k, "k_norm", a.keyNorm, kv)
 	// The gradient of the values has the order of dimensions that they have
 	// themselves, which a cache changes, but from the memory-efficient kernel.
 	v := view(c.Call("v_proj", a.v, x), way == aten.SDPAMath && heads != kv || way == aten.SDPACuDNN && b.Caching())

@@ -127,15 +127,17 @@ func (k *gpt2Block) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, err
 		return nn.Output{}, err
 	}
 	c := b.Chain()
-	h := c.Call("ln_1", k.ln1, x)
-	h = c.Call("attn", k.attn, h)
+	n := c.Call("ln_1", k.ln1, x)
+	h := c.Call("attn", k.attn, n)
 	c.Hold(h)
 	x = nn.With(c, b.Add, x, h)
+	c.KeepUntil(x, n) // the variable of the sum
 	c.Hold(x)
-	h = c.Call("ln_2", k.ln2, x)
-	h = c.Call("mlp", k.mlp, h)
+	n = c.Call("ln_2", k.ln2, x)
+	h = c.Call("mlp", k.mlp, n)
 	c.Hold(h)
 	x = nn.With(c, b.Add, x, h)
+	c.KeepUntil(x, n)
 	return nn.Tensor(x), c.Err()
 }
 

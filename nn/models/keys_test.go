@@ -24,6 +24,10 @@ var small = map[string]map[string]any{
 	"gpt2": {"model_type": "gpt2", "vocab_size": 9.0, "n_positions": 8.0, "n_layer": 1.0, "n_embd": 16.0, "n_head": 2.0},
 	"llama": {"model_type": "llama", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
+	"mistral": {"model_type": "mistral", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
+		"num_attention_heads": 8.0, "num_key_value_heads": 2.0, "max_position_embeddings": 64.0},
+	"qwen3": {"model_type": "qwen3", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
+		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"qwen2": {"model_type": "qwen2", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 }
@@ -173,10 +177,13 @@ func TestReadKeysMatter(t *testing.T) {
 				t.Errorf("%s: %s bfloat16 is %q of %q (%v)", k.Family, k.Name, dtype, key, err)
 			}
 			continue
-		case k.Name == "original_max_position_embeddings" || k.Name == "max_window_layers" || k.Name == "sliding_window" || k.Name == "use_sliding_window":
+		case k.Name == "original_max_position_embeddings" || k.Name == "max_window_layers" || k.Name == "sliding_window" && k.Family != "mistral" || k.Name == "use_sliding_window":
 			continue // of others: TestRefusals
 		case strings.HasPrefix(k.Name, "n_") && k.Name != "n_positions" && k.Name != "n_ctx", strings.HasPrefix(k.Name, "num_attention"), strings.HasPrefix(k.Name, "num_key"):
 			v = 1.0
+			if k.Family == "mistral" && k.Name == "num_attention_heads" {
+				v = 2.0
+			}
 			if k.Name == "n_layer" {
 				v = 2.0
 			} else if k.Name == "n_embd" {

@@ -14,7 +14,7 @@ var llamaFamily = family{
 	read: func(r *reader) func() nn.Module {
 		// The second name is of files from before the family was in transformers.
 		r.architecture("LlamaForCausalLM", "LLaMAForCausalLM")
-		l := r.decoder("Llama")
+		l := r.decoder("Llama", decoderDefaults{})
 		l.QKVBias = r.flag("attention_bias", false)
 		l.OutputBias = l.QKVBias
 		l.MLPBias = r.flag("mlp_bias", false)

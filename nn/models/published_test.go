@@ -18,6 +18,7 @@ func TestPublishedConfigs(t *testing.T) {
 		"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200,
 		"llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248, "llama31-8b": 8_030_261_248, "llama32-1b": 1_235_814_400,
 		"llama32-1b-noscale": 1_235_814_400, "qwen2.5-7b": 7_615_616_512, "r1-distill-qwen-1.5b": 1_777_088_000,
+		"mistral-7b": 7_241_732_096, "mistral-7b-v03": 7_248_023_552, "qwen3-0.6b": 596_049_920,
 		"smollm2-135m": 134_515_008, "tinyllama": 1_100_048_384,
 	}
 	refused := map[string]string{
@@ -38,7 +39,7 @@ func TestPublishedConfigs(t *testing.T) {
 		if !ok {
 			text := refused[name]
 			if text == "" {
-				text = "is not known: there is mlp, gpt, gpt2, llama, qwen2"
+				text = "is not known: there is mlp, gpt, gpt2, llama, mistral, qwen2"
 			}
 			if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: error %v, want one line with %q", name, err, text)
@@ -53,7 +54,7 @@ func TestPublishedConfigs(t *testing.T) {
 		if err != nil || nn.Count(m) != want {
 			t.Errorf("%s has %d parameters, want %d (%v)", name, nn.Count(m), want, err)
 		}
-		if err := models.CheckTrainable(c); (err != nil) != (name == "llama31-8b" || name == "llama32-1b") {
+		if err := models.CheckTrainable(c); err != nil {
 			t.Errorf("%s: trainable: %v", name, err)
 		}
 	}
@@ -109,7 +110,17 @@ func TestRefusals(t *testing.T) {
 		{"llama", map[string]any{"rope_parameters": rope("rope_theta", "1e6")}, "rope_parameters: rope_theta is 1e6"},
 		{"llama", map[string]any{"rope_parameters": rope("rope_typ", "yarn")}, "rope_parameters: rope_typ is not known"},
 		{"llama", map[string]any{"rope_parameters": rope("partial_rotary_factor", 0.5)}, "partial_rotary_factor is 0.5"},
-		{"llama", map[string]any{"rope_parameters": rope("rope_type", "llama3", "factor", 8.0, "rope_theta", 5e5)}, ""},
+		{"llama", map[string]any{"rope_parameters": rope("rope_type", "llama3", "factor", 8.0)}, "rope_parameters: low_freq_factor is missing: rope_type llama3 has one"},
+		{"llama", map[string]any{"rope_parameters": rope("rope_type", "llama3", "factor", 8.0, "rope_theta", 5e5, "low_freq_factor", 1.0, "high_freq_factor", 4.0)}, ""},
+		{"llama", map[string]any{"rope_parameters": rope("rope_type", "yarn")}, ""},
+		{"llama", map[string]any{"rope_parameters": rope("rope_type", "yarn", "truncate", 1.0)}, "rope_parameters: truncate is 1"},
+		{"mistral", map[string]any{"sliding_window": 0.0}, "sliding_window is 0"},
+		{"mistral", map[string]any{"sliding_window": nil}, ""},
+		{"mistral", map[string]any{"attention_bias": true}, "attention_bias is true: only false"},
+		{"mistral", map[string]any{"num_key_value_heads": 3.0}, "num_key_value_heads 3 does not divide num_attention_heads 8"},
+		{"qwen3", map[string]any{"use_sliding_window": true, "max_window_layers": 0.0}, "layers from 0 on attend in a window"},
+		{"qwen3", map[string]any{"use_qk_norm": false}, "use_qk_norm is false: only true"},
+		{"qwen3", map[string]any{"head_dim": 7.0}, "head dimension 7 is odd"},
 	} {
 		values := small[c.family]
 		for k, v := range c.change {

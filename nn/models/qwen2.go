@@ -12,7 +12,7 @@ var qwen2Family = family{
 	}),
 	read: func(r *reader) func() nn.Module {
 		r.architecture("Qwen2ForCausalLM")
-		l := r.decoder("Qwen2")
+		l := r.decoder("Qwen2", decoderDefaults{})
 		l.QKVBias = true
 		r.windows(l.Layers)
 		return func() nn.Module { return newDecoder(l) }

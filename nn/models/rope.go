@@ -3,8 +3,11 @@ package models
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/device/kernel"
 )
 
 // defaultRope is the type of rotary positions without scaling.
@@ -20,52 +23,113 @@ var (
 		"truncate", "finetuned", "partial_rotary_factor"}
 )
 
-// rope is the base of the rotary frequencies and the type of their scaling: of
-// rope_parameters, of rope_scaling in files from before version 5, and of
-// rope_theta, which is beside them or within the first.
-func (r *reader) rope() (theta float64, kind string) {
-	theta, kind = r.number("rope_theta", 10000), defaultRope
-	for _, key := range []string{"rope_scaling", "rope_parameters"} {
-		v := r.values[key]
+// rope is the rotary positions that a config asks for.
+type rope struct {
+	kind    string
+	unknown bool // the memory is known, the values are not
+	table   kernel.RotaryTable
+}
+
+// rope reads the rotary positions of heads of so many elements in a model of so
+// many positions: of rope_parameters, of rope_scaling in files from before
+// version 5, and of rope_theta, which is beside them or within the first.
+func (r *reader) rope(head, context int) rope {
+	all := map[string]any{}
+	if v := r.values["rope_theta"]; v != nil {
+		all["rope_theta"] = v
+		r.number("rope_theta", 1)
+	}
+	key := "rope_parameters"
+	for _, k := range []string{"rope_scaling", "rope_parameters"} {
+		v := r.values[k]
 		if v == nil {
 			continue
 		}
 		m, ok := v.(map[string]any)
 		if !ok {
-			r.fail("%s is %s: it must be an object, such as {\"rope_type\": \"default\", \"rope_theta\": 10000.0}", key, shorten(v))
+			r.fail("%s is %s: it must be an object, such as {\"rope_type\": \"default\", \"rope_theta\": 10000.0}", k, shorten(v))
 			continue
 		}
-		inner := reader{values: m}
-		theta, kind = inner.ropeEntry(theta, kind)
-		if inner.err != nil {
-			r.fail("%s: %w", key, inner.err)
-		}
+		maps.Copy(all, m)
+		key = k
 	}
-	return theta, kind
+	if v := r.values["original_max_position_embeddings"]; v != nil {
+		all["original_max_position_embeddings"] = v
+	}
+	inner := reader{values: all}
+	p := inner.ropeEntry(head, context)
+	if inner.err != nil {
+		r.fail("%s: %w", key, inner.err)
+	}
+	return p
 }
 
-func (r *reader) ropeEntry(theta float64, kind string) (float64, string) {
+func (r *reader) ropeEntry(head, context int) rope {
 	for _, k := range slices.Sorted(maps.Keys(r.values)) {
 		if !slices.Contains(ropeKeys, k) {
 			r.fail("%s is not known: there is %s", k, strings.Join(ropeKeys, ", "))
 		}
 	}
-	if t := r.text("rope_type", r.text("type", "")); t == "mrope" {
+	p := rope{kind: r.text("rope_type", r.text("type", defaultRope))}
+	switch {
+	case p.kind == "mrope":
 		r.fail("rope_type is mrope: positions are of text")
-	} else if t != "" {
-		kind = t
-	}
-	if !slices.Contains(ropeTypes, kind) {
-		r.fail("rope_type %q is not known: there is %s", kind, strings.Join(ropeTypes, ", "))
+	case !slices.Contains(ropeTypes, p.kind):
+		r.fail("rope_type %q is not known: there is %s", p.kind, strings.Join(ropeTypes, ", "))
 	}
 	if r.number("partial_rotary_factor", 1) != 1 {
 		r.fail("partial_rotary_factor is %s: whole heads are rotated", fmt.Sprint(r.values["partial_rotary_factor"]))
 	}
-	if kind != defaultRope && kind != "yarn" && kind != "longrope" && kind != "proportional" && r.values["factor"] == nil {
-		r.fail("factor is missing: rope_type %s has one", kind)
+	if head%2 != 0 {
+		r.fail("head dimension %d is odd: rotary embedding rotates halves", head)
 	}
-	for _, k := range []string{"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor"} {
+	p.table = kernel.RotaryTable{Size: head, Theta: r.number("rope_theta", 10000)}
+	p.table.Scaling, p.unknown = r.ropeScaling(p.kind, float64(context))
+	return p
+}
+
+// ropeScaling reads how frequencies are scaled. Dynamic scaling begins beyond the
+// model's context, where no sequence is.
+func (r *reader) ropeScaling(kind string, context float64) (s kernel.RotaryScaling, unknown bool) {
+	needed := func(k string) float64 {
+		if r.values[k] == nil {
+			r.fail("%s is missing: rope_type %s has one", k, kind)
+		}
+		return r.number(k, 1)
+	}
+	for _, k := range []string{"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
+		"low_freq_factor", "high_freq_factor", "mscale", "mscale_all_dim"} {
 		r.number(k, 1)
 	}
-	return r.number("rope_theta", theta), kind
+	original := r.number("original_max_position_embeddings", context)
+	switch kind {
+	case "linear":
+		return kernel.RotaryScaling{Kind: kernel.RotaryLinear, Factor: needed("factor")}, false
+	case "dynamic":
+		needed("factor")
+	case "llama3":
+		return kernel.RotaryScaling{Kind: kernel.RotaryLlama3, Factor: needed("factor"), Original: original,
+			LowFactor: needed("low_freq_factor"), HighFactor: needed("high_freq_factor")}, false
+	case "yarn":
+		s = kernel.RotaryScaling{Kind: kernel.RotaryYaRN, Original: original, Factor: r.number("factor", context/original),
+			BetaFast: r.number("beta_fast", 32), BetaSlow: r.number("beta_slow", 1), Exact: !r.flag("truncate", true)}
+		s.Gain = yarnGain(s.Factor, 1)
+		if m, all := r.number("mscale", 0), r.number("mscale_all_dim", 0); m > 0 && all > 0 {
+			s.Gain = yarnGain(s.Factor, m) / yarnGain(s.Factor, all)
+		}
+		s.Gain = r.number("attention_factor", s.Gain)
+		return s, false
+	case defaultRope:
+	default:
+		return s, true
+	}
+	return s, false
+}
+
+// yarnGain is by how much yarn raises the attention's temperature.
+func yarnGain(factor, scale float64) float64 {
+	if factor <= 1 {
+		return 1
+	}
+	return 0.1*scale*math.Log(factor) + 1
 }

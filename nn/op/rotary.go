@@ -20,7 +20,7 @@ import (
 //
 // and sin likewise, both halves of a row being equal, as the models of the
 // transformers library have them. Angles are computed in float64 for either
-// element type; see RotaryTableSingle for the library's own precision.
+// element type; see RotaryTableOf for the library's own precision.
 //
 // like is any value whose graph the table is to be part of; it is not read, so
 // a small one that exists anyway, such as the token ids, costs nothing. T is
@@ -30,31 +30,24 @@ import (
 //
 //	rotary_table  like → cos, sin
 func RotaryTable(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
-	return rotaryTableNode(like, dt, kernel.RotaryTable{Positions: positions, Size: size, Offset: offset, Theta: theta})
+	return RotaryTableOf(like, dt, kernel.RotaryTable{Positions: positions, Size: size, Offset: offset, Theta: theta})
 }
 
-// RotaryTableSingle is RotaryTable with frequencies, angles, cosines and sines
-// rounded to float32, whatever the element type: the models of the transformers
-// library compute them so even where everything else is float64.
-func RotaryTableSingle(like *gorgonia.Node, dt device.DType, positions, size, offset int, theta float64) (cos, sin *gorgonia.Node, err error) {
-	return rotaryTableNode(like, dt, kernel.RotaryTable{Positions: positions, Size: size, Offset: offset, Theta: theta, Single: true})
-}
-
-// RotaryTableAt is the table for the positions that at, int32 (T), holds: in
-// float32 as RotaryTableSingle with single, else as RotaryTable.
-func RotaryTableAt(at *gorgonia.Node, dt device.DType, size int, theta float64, single bool) (cos, sin *gorgonia.Node, err error) {
-	if s := at.Shape(); len(s) != 1 || at.Dtype() != Dtype(device.Int32) {
-		return nil, nil, fmt.Errorf("rotary table: positions of %v and type %v: expected one dimension and int32", s, at.Dtype())
-	}
-	return rotaryTableNode(at, dt, kernel.RotaryTable{Positions: at.Shape()[0], Size: size, Theta: theta, Single: single, At: true})
-}
-
-func rotaryTableNode(like *gorgonia.Node, dt device.DType, a kernel.RotaryTable) (cos, sin *gorgonia.Node, err error) {
-	switch {
+// RotaryTableOf is RotaryTable with frequencies that are scaled or, with Single,
+// rounded like angles, cosines and sines to float32, whatever the element type:
+// the models of the transformers library compute them so even where everything
+// else is float64. With At it is the table for the positions that like, int32
+// (T), holds.
+func RotaryTableOf(like *gorgonia.Node, dt device.DType, a kernel.RotaryTable) (cos, sin *gorgonia.Node, err error) {
+	switch s := like.Shape(); {
+	case a.At && (len(s) != 1 || s[0] != a.Positions || like.Dtype() != Dtype(device.Int32)):
+		err = fmt.Errorf("rotary table: positions of %v and type %v: expected %d of them and int32", s, like.Dtype(), a.Positions)
 	case a.Positions < 1 || a.Offset < 0:
 		err = fmt.Errorf("rotary table: %d positions from %d on: expected at least one from 0 on", a.Positions, a.Offset)
 	case a.Size < 2 || a.Size%2 != 0:
 		err = fmt.Errorf("rotary table: head size %d is not a positive even number", a.Size)
+	case a.Size > kernel.MaxRotarySize:
+		err = fmt.Errorf("rotary table: %d elements of a head are turned: at most %d are", a.Size, kernel.MaxRotarySize)
 	case !(a.Theta > 0) || math.IsInf(a.Theta, 1):
 		err = fmt.Errorf("rotary table: theta %g is not a positive number", a.Theta)
 	}
@@ -82,7 +75,9 @@ func rotaryTableNode(like *gorgonia.Node, dt device.DType, a kernel.RotaryTable)
 //	y[…,i]     = x[…,i]·cos[t,i] − x[…,i+D/2]·sin[t,i]
 //	y[…,i+D/2] = x[…,i+D/2]·cos[t,i+D/2] + x[…,i]·sin[t,i+D/2]    for i < D/2
 //
-// x and the result are (B, T, heads·D), cos and sin (T, D); see RotaryTable.
+// x and the result are (B, T, heads·D), cos and sin (T, D); see RotaryTable. With
+// narrower tables (T, R) the first R elements of a head are turned so, and the
+// others stay.
 // The gradient turns back. Both may be written in place. Beside a bfloat16 x the
 // tables are float32.
 //
@@ -95,7 +90,7 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	if len(xs) != 3 || len(cs) != 2 || !slices.Equal([]int(cs), []int(sin.Shape())) {
 		return nil, fmt.Errorf("rope: x %v needs three dimensions (batch, positions, heads·size), cos %v and sin %v two (positions, size)", xs, cs, sin.Shape())
 	}
-	if heads < 1 || xs[1] != cs[0] || xs[2] != heads*cs[1] || cs[1]%2 != 0 {
+	if heads < 1 || xs[1] != cs[0] || xs[2]%(2*heads) != 0 || xs[2]/heads < cs[1] || cs[1]%2 != 0 {
 		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v (positions, size)", xs, heads, cs)
 	}
 	s, err := SpecOf(x)
@@ -108,7 +103,7 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	d := Description{
 		Kernel:     "rope.forward",
 		Out:        s,
-		Attributes: kernel.Rope{Batch: xs[0], Positions: xs[1], Heads: heads, Size: cs[1]},
+		Attributes: kernel.Rope{Batch: xs[0], Positions: xs[1], Heads: heads, Size: xs[2] / heads, Turned: cs[1]},
 		InPlace:    []int{0},
 		Host:       host.For(s.DType, rope[float32], rope[float64]),
 	}
@@ -152,14 +147,17 @@ func ropeBackward[T device.Float](c *device.Call) error {
 func turn[T device.Float](c *device.Call, f func(x, y, cos, sin []T)) error {
 	a := c.Attributes.(kernel.Rope)
 	batch, positions, heads, size := a.Batch, a.Positions, a.Heads, a.Size
+	turned := a.Turned
 	x, y := device.Floats[T](c.In[0]), device.Floats[T](c.Out[0])
 	cos, sin := device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
 	device.Parallel(batch*positions, 1+(1<<13)/(heads*size), func(lo, hi int) {
 		for bt := lo; bt < hi; bt++ {
-			at := bt % positions * size
-			cos, sin := cos[at:][:size], sin[at:][:size]
+			at := bt % positions * turned
+			cos, sin := cos[at:][:turned], sin[at:][:turned]
 			for h := bt * heads; h < (bt+1)*heads; h++ {
-				f(x[h*size:][:size], y[h*size:][:size], cos, sin)
+				x, y := x[h*size:][:size], y[h*size:][:size]
+				f(x[:turned], y[:turned], cos, sin)
+				copy(y[turned:], x[turned:])
 			}
 		}
 	})

@@ -44,6 +44,17 @@ def llama(r, qwen=False):
     return tf.LlamaConfig, c
 
 
+def later(cls):
+    """A family whose configs have llama's keys."""
+
+    def make(r):
+        c = llama(r, True)[1]
+        c = {k: v for k, v in c.items() if k not in ("use_sliding_window", "max_window_layers")}
+        return cls, c
+
+    return make
+
+
 def elements(out):
     # A hook that looks for tensors looks into tuples, not into the records of transformers.
     if isinstance(out, torch.Tensor):
@@ -71,8 +82,9 @@ def measure(cls, values, tokens):
 
 
 r, rows = random.Random(5), []
-for family in (gpt2, llama, lambda r: llama(r, True)):
-    for _ in range(30):
+later_families = [later(cls) for cls in (tf.MistralConfig, tf.Qwen3Config)]
+for i, family in enumerate([gpt2, llama, lambda r: llama(r, True), *later_families]):
+    for _ in range(30 if i < 3 else 15):
         rows.append(json.dumps(measure(*family(r), r.randint(2, 8)), separators=(",", ":")))
 text = '{"torch":%s,"transformers":%s,"models":[\n%s\n]}\n' % (json.dumps(torch.__version__), json.dumps(tf.__version__), ",\n".join(rows))
 with open(sys.argv[1], "wb") as f, gzip.GzipFile("", "wb", 9, f, 0) as z:

@@ -12,17 +12,18 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
-// RotaryTable is op.RotaryTableSingle, or with float64 op.RotaryTable, for the positions (1, T) as the models of
+// RotaryTable is op.RotaryTableOf for the positions (1, T) as the models of
 // transformers make it in every forward pass, from a buffer of size/2
 // frequencies: angles by a matrix product, doubled, their cosines and sines,
 // each scaled, and with another element type than float32 converted.
 //
 // Kernel (kernel.RotaryTable): aten.rotary positions → cos, sin.
-func RotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta float64) (cos, sin *gorgonia.Node, err error) {
-	ps := positions.Shape()
-	if len(ps) != 2 || ps[0] != 1 || size < 2 || size%2 != 0 || !(theta > 0) {
-		return nil, nil, fmt.Errorf("rotary table: positions %v, head size %d and theta %g: expected (1, T), an even size and a positive theta", ps, size, theta)
+func RotaryTable(positions *gorgonia.Node, dt device.DType, a kernel.RotaryTable) (cos, sin *gorgonia.Node, err error) {
+	ps, size := positions.Shape(), a.Size
+	if len(ps) != 2 || ps[0] != 1 || size < 2 || size%2 != 0 || size > kernel.MaxRotarySize || !(a.Theta > 0) {
+		return nil, nil, fmt.Errorf("rotary table: positions %v, head size %d and theta %g: expected (1, T), an even size of at most %d and a positive theta", ps, size, a.Theta, kernel.MaxRotarySize)
 	}
+	a.Positions = ps[1]
 	s := device.Spec{DType: dt, Shape: []int{ps[1], size}}
 	t, d := int64(ps[1]), int64(size)
 	m := &memoryScript{}
@@ -48,7 +49,7 @@ func RotaryTable(positions *gorgonia.Node, dt device.DType, size int, theta floa
 		Kernel:     "aten.rotary",
 		Out:        s,
 		Extras:     []device.Spec{s},
-		Attributes: kernel.RotaryTable{Positions: ps[1], Size: size, Theta: theta, Single: dt != device.Float64},
+		Attributes: a,
 		Memory:     m.steps,
 
 		MatrixProduct: true,

@@ -12,18 +12,16 @@ func RotaryTable[T device.Float](c *device.Call) error {
 	a := c.Attributes.(kernel.RotaryTable)
 	positions, size, offset := a.Positions, a.Size, a.Offset
 	cos, sin := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
-	half, single := size/2, a.Single
+	half, single, gain := size/2, a.Single, a.Gain()
 	position := func(t int) int { return offset + t }
 	if a.At {
 		at := c.In[0].Int32s()
 		position = func(t int) int { return int(at[t]) }
 	}
+	frequencies := a.Frequencies()
 	device.Parallel(half, 1+(1<<10)/positions, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			f := math.Pow(a.Theta, -float64(2*i)/float64(size))
-			if single {
-				f = float64(1 / float32(math.Pow(a.Theta, float64(float32(2*i)/float32(size)))))
-			}
+			f := frequencies[i]
 			for t := range positions {
 				angle := float64(position(t)) * f
 				if single {
@@ -34,8 +32,9 @@ func RotaryTable[T device.Float](c *device.Call) error {
 					y, x = float64(float32(y)), float64(float32(x))
 				}
 				at := t*size + i
-				cos[at], cos[at+half] = T(x), T(x)
-				sin[at], sin[at+half] = T(y), T(y)
+				cos[at] = T(x * gain)
+				sin[at] = T(y * gain)
+				cos[at+half], sin[at+half] = cos[at], sin[at]
 			}
 		}
 	})

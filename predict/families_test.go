@@ -1,0 +1,42 @@
+package predict_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/tidemark-lab/tidemark/predict"
+)
+
+const (
+	tracedDecoder = `"use_cache":false,"vocab_size":331,"hidden_size":96,"intermediate_size":272,"num_hidden_layers":2,"num_attention_heads":6,"num_key_value_heads":2`
+	tracedLlama3  = tracedDecoder + `,"tie_word_embeddings":true,"rope_parameters":{"rope_type":"llama3","rope_theta":500000.0,"factor":32.0,
+		"high_freq_factor":4.0,"low_freq_factor":1.0,"original_max_position_embeddings":64}`
+)
+
+// TestFamiliesMatchTraces is TestEagerMatchesTraces for the families of models
+// that people fine-tune.
+func TestFamiliesMatchTraces(t *testing.T) {
+	amp := func(w *predict.Workload) { w.Precision = predict.AMP }
+	bf16 := func(w *predict.Workload) { w.Precision = predict.BF16 }
+	for name, w := range map[string]predict.Workload{
+		"llama3_amp":    smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, amp),
+		"llama3_bf16":   smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, func(w *predict.Workload) { bf16(w); w.Optimizer = "adamw-fused" }),
+		"llama3_mha_ce": smallWorkload(t, `{"model_type":"llama",`+tracedLlama3[:len(tracedDecoder)-1]+`6`+tracedLlama3[len(tracedDecoder):]+`}`, 12, 88, nil),
+		"mistral_bf16":  smallWorkload(t, `{"model_type":"mistral",`+tracedDecoder+`}`, 12, 88, bf16),
+		"qwen3_ce":      smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, nil),
+		"qwen3_bf16":    smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, bf16),
+		"gpt2_amp":      smallWorkload(t, traceGPT2, 12, 88, amp),
+		"gpt2_bf16":     smallWorkload(t, traceGPT2, 12, 88, bf16),
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := slices.DeleteFunc(readTrace(t, name), func(e traceEvent) bool {
+				return e.phase == "build" || e.bytes == workspace || e.bytes == 1<<20
+			})
+			p, err := predict.Predict(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareTraces(t, want, recordedEvents(p.Recorder))
+		})
+	}
+}

@@ -1,0 +1,38 @@
+"""Values of a tiny model of each family of transformers, in float32 on the CPU: weights, logits, loss and gradients.
+
+One file has all of them: CASE.ids and CASE.targets (2, 13), CASE.init.NAME, CASE.logits, CASE.loss, CASE.grad.NAME. Its
+metadata has each case's config.
+"""
+
+import json
+
+import torch
+import torch.nn.functional as F
+
+import cases
+
+
+def record(out):
+    import transformers
+    from safetensors.torch import save_file
+
+    tensors, configs = {}, {}
+    for name, (kind, config) in cases.FAMILIES.items():
+        torch.manual_seed(len(tensors))
+        c = getattr(transformers, kind + "Config")(**config)
+        model = transformers.AutoModelForCausalLM.from_config(c, attn_implementation="sdpa").float().train()
+        with torch.no_grad():  # so that no weight is 0 or 1, or a head's other rows alike
+            for p in model.parameters():
+                p.add_(0.3 * torch.randn_like(p))
+        ids, targets = (torch.randint(0, config["vocab_size"], (2, 13)) for _ in range(2))
+        kept = {k: p.detach().clone() for k, p in model.named_parameters()}
+        logits = model(ids, use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        rows = dict(ids=ids, targets=targets, logits=logits.detach(), loss=loss.detach())
+        for k, p in model.named_parameters():
+            rows["init." + k], rows["grad." + k] = kept[k], p.grad
+        tensors.update({f"{name}.{k}": v.contiguous() for k, v in rows.items()})
+        configs[name] = dict(config, model_type=c.model_type)
+        print(name, loss.item(), flush=True)
+    save_file(tensors, f"{out}/families.safetensors", {"configs": json.dumps(configs)})
