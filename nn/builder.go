@@ -80,8 +80,9 @@ type Builder struct {
 	keeps []Keep
 	casts map[*gorgonia.Node]*gorgonia.Node // autocast's cache of weights
 
-	generation *generation            // how keys and values are kept; nil where they are not
-	open       map[*gorgonia.Node]int // dimensions of inputs whose size each run decides
+	generation *generation             // how keys and values are kept; nil where they are not
+	open       map[*gorgonia.Node]int  // dimensions of inputs whose size each run decides
+	taken      map[*gorgonia.Node]bool // inputs that a run takes over
 
 	caching bool             // keys and values are kept, as for generating
 	cached  []*gorgonia.Node // these, until the model returns
@@ -138,6 +139,7 @@ func NewBuilder(root Module, options Options) *Builder {
 		names:   make(map[*Parameter]string),
 		nodes:   make(map[*Parameter]*gorgonia.Node),
 		open:    make(map[*gorgonia.Node]int),
+		taken:   make(map[*gorgonia.Node]bool),
 	}
 	for _, p := range Parameters(root) {
 		b.names[p.Parameter] = p.Name

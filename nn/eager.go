@@ -114,7 +114,10 @@ func (b *Builder) Add(x, y *gorgonia.Node) (*gorgonia.Node, error) {
 
 // Positions are the positions of tokens, of either composition.
 func (b *Builder) Positions(ids *gorgonia.Node, transformers bool) (*gorgonia.Node, error) {
-	if b.Eager() {
+	switch {
+	case b.Eager() && b.generation != nil:
+		return b.generation.at, nil
+	case b.Eager():
 		return aten.Positions(ids, transformers)
 	}
 	return b.positionIDs(ids)
@@ -122,6 +125,17 @@ func (b *Builder) Positions(ids *gorgonia.Node, transformers bool) (*gorgonia.No
 
 // LookForPacked is transformers' look for sequences that share a row.
 func (b *Builder) LookForPacked(positions, ids *gorgonia.Node) error {
+	if g := b.generation; g != nil && b.Eager() {
+		tokens := g.capacity + 1
+		if g.lengths != nil {
+			tokens = g.lengths[0]
+		}
+		n, err := aten.GenerationMask(ids, g.rows, tokens)
+		if err == nil {
+			b.KeepUntil(n, n)
+		}
+		return err
+	}
 	if !b.Eager() || b.caching {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/kernel"
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // generation is how a language model is built that keeps the keys and values of
@@ -20,9 +21,15 @@ import (
 type generation struct {
 	rows, capacity int
 	lengths        []int          // of the prompt's rows; nil for one token a row
-	at             *gorgonia.Node // how many tokens of each row came before
+	at             *gorgonia.Node // how many tokens of each row came before; where they stand, in eager
 	layers         int
 }
+
+// In the eager composition, which predicts PyTorch's memory, rows have one
+// length, one token a row is (rows, 1), and instead of "at" there is an input
+// "positions", int64 like the ids. A prompt has no caches as inputs; b.Cached are
+// its keys and values. One token a row takes over the caches that it is given,
+// of the capacity that is said, and makes larger ones.
 
 // Prefill has the model, called next on ids (rows, tokens), keep keys and
 // values. Row i has lengths[i] tokens; what follows them is padding. The logits
@@ -44,8 +51,17 @@ func (b *Builder) Decode(rows, capacity int) {
 }
 
 func (b *Builder) generate(g generation) {
-	g.at = b.Input("at", device.Spec{DType: device.Int32, Shape: []int{g.rows}})
 	b.generation = &g
+	if !b.Eager() {
+		g.at = b.Input("at", device.Spec{DType: device.Int32, Shape: []int{g.rows}})
+		return
+	}
+	b.KeepCache()
+	tokens := 1
+	if g.lengths != nil {
+		tokens = g.lengths[0]
+	}
+	g.at = b.Input("positions", device.Spec{DType: device.Int64, Shape: []int{g.rows, tokens}})
 }
 
 // decoding reports whether one token a row is computed.
@@ -138,15 +154,22 @@ func (b *Builder) newCache(x *gorgonia.Node, width int) (keys, values *gorgonia.
 	layer := fmt.Sprintf("cache.%d", g.layers)
 	g.layers++
 	keys, values = b.Input(layer+".keys", s), b.Input(layer+".values", s)
-	b.open[keys], b.open[values] = 1, 1
+	if b.Eager() {
+		b.taken[keys], b.taken[values] = true, true
+	} else {
+		b.open[keys], b.open[values] = 1, 1
+	}
 	return keys, values, nil
 }
 
 // lastTokens are the rows of x (rows, tokens, C) for each row's last token, (1,
 // rows, C), while a prompt is computed; otherwise x.
 func (b *Builder) lastTokens(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if b.generation == nil || b.decoding() {
+	switch {
+	case b.generation == nil || b.decoding():
 		return x, nil
+	case b.Eager():
+		return aten.LastToken(x)
 	}
 	s := x.Shape()
 	all, err := op.Reshape(x, s[0]*s[1], s[2])
@@ -173,4 +196,33 @@ func (b *Builder) OpenDimension(input *gorgonia.Node) int {
 		return d
 	}
 	return -1
+}
+
+// TakesOver reports whether a run takes an input over and drops it as soon as
+// nothing reads it.
+func (b *Builder) TakesOver(input *gorgonia.Node) bool { return b.taken[input] }
+
+// Generating reports whether the model is built to generate.
+func (b *Builder) Generating() bool { return b.generation != nil }
+
+// Cached are the keys and values of the layers, in turn, that Cache was given.
+func (b *Builder) Cached() []*gorgonia.Node { return b.cached }
+
+// CacheAppend is keys and values with those kept before them, in the eager
+// composition.
+func (b *Builder) CacheAppend(k, v *gorgonia.Node) (keys, values *gorgonia.Node, err error) {
+	if !b.decoding() {
+		if keys, err = aten.CacheAppend(k); err == nil {
+			values, err = aten.CacheAppend(v)
+		}
+		return keys, values, err
+	}
+	pastKeys, pastValues, err := b.newCache(k, k.Shape()[2])
+	if err != nil {
+		return nil, nil, err
+	}
+	if keys, err = aten.CacheExtend(pastKeys, k); err == nil {
+		values, err = aten.CacheExtend(pastValues, v)
+	}
+	return keys, values, err
 }

@@ -41,17 +41,17 @@ func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.
 	b.KeepUntil(k, q0, k0)
 	if b.Caching() {
 		old := []*gorgonia.Node{k, v}
-		k = c.Then(aten.CacheAppend, k)
-		v = c.Then(aten.CacheAppend, v)
-		if c.Err() != nil {
-			return nn.Output{}, c.Err()
+		if k, v, err = b.CacheAppend(k, v); err != nil {
+			return nn.Output{}, err
 		}
 		b.KeepUntil(v, old...)
 		b.Cache(k, v)
 	}
 	b.Hold(q, k, v)
 	var h *gorgonia.Node
-	if way == aten.SDPAMath {
+	if b.Generating() && (way != aten.SDPAMath || q.Shape()[1] == 1) {
+		h = c.Apply(func() (*gorgonia.Node, error) { return aten.AttentionForward(q, k, v, heads, kv, way) })
+	} else if way == aten.SDPAMath {
 		dropout := a.config.AttentionDropout
 		if !b.Options().Training {
 			dropout = 0

@@ -235,6 +235,7 @@ func (c *compiler) emitAll() error {
 		c.addSource(n, KindInput, nil)
 		c.plan.InputNames = append(c.plan.InputNames, n.Name())
 		c.plan.OpenInputs = append(c.plan.OpenInputs, c.b.OpenDimension(n))
+		c.plan.OwnInputs = append(c.plan.OwnInputs, c.b.TakesOver(n))
 	}
 	for i, n := range c.wrtNodes {
 		c.addSource(n, KindParameter, c.wrt[i])

@@ -215,12 +215,22 @@ func (x *placement) endings() {
 		if st.last < 0 || st.Held || st.Gradient >= 0 || st.Kind == KindParameter || st.Kind == KindSeed {
 			continue
 		}
-		if st.Kind == KindInput && st.last < p.ForwardSteps {
+		if st.Kind == KindInput && st.last < p.ForwardSteps && !p.owns(k) {
 			continue // the caller's; nothing is kept of it
 		}
 		s := &p.Steps[p.groupEnd(st.last, p.Steps[born[k]].recomputed)]
 		s.Free = append(s.Free, k)
 	}
+}
+
+// owns reports whether a storage is that of an input that runs take over.
+func (p *Plan) owns(k int) bool {
+	for i, v := range p.InputValues {
+		if p.Values[v].Storage == k {
+			return p.OwnInputs[i]
+		}
+	}
+	return false
 }
 
 // groupEnd is the last step of the group that step i belongs to: what a node of

@@ -30,6 +30,7 @@ type Plan struct {
 	Parameters   []Parameter
 	InputNames   []string // of inputs
 	OpenInputs   []int    // by input: the dimension whose size each run decides; -1
+	OwnInputs    []bool   // by input: a run takes it over and drops it as soon as nothing reads it
 	Draws        bool     // a step draws random numbers, as dropout does
 
 	ModuleCalls []nn.Call

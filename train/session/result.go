@@ -34,6 +34,15 @@ func (r *Result) Output(i int) device.Tensor {
 	return t
 }
 
+// Take makes an output a value of its own, which outlives the result. The output
+// fills its memory, and is no weight and no other output's.
+func (r *Result) Take(i int) *Value {
+	v := r.plan.Values[r.plan.OutputValues[i]]
+	m := r.storage[v.Storage]
+	r.storage[v.Storage] = nil
+	return &Value{s: r.s, m: m, Tensor: device.Tensor{Spec: v.Spec, Addr: m.block.Addr()}}
+}
+
 // Release drops what was saved for backward, then the outputs.
 func (r *Result) Release() {
 	if r == nil {
@@ -51,7 +60,8 @@ func (r *Result) Release() {
 }
 
 // Forward runs a plan's forward pass. Inputs are given in the order of the
-// plan's Inputs; the result refers to those it saves for backward.
+// plan's Inputs; the result refers to those it saves for backward, and takes
+// those that the plan owns, which are released then.
 func (s *Session) Forward(p *plan.Plan, inputs ...*Value) (*Result, error) {
 	s.calledFrom()
 	return s.forward(p, inputs)
@@ -80,7 +90,10 @@ func (s *Session) forward(p *plan.Plan, inputs []*Value) (*Result, error) {
 			}
 			x.given[v] = inputs[i].Spec
 		}
-		if p.Storages[st].Saved || p.Storages[st].Held {
+		switch {
+		case p.OwnInputs[i]:
+			r.storage[st], inputs[i].m = inputs[i].m, nil
+		case p.Storages[st].Saved || p.Storages[st].Held:
 			inputs[i].m.refs++
 			r.storage[st] = inputs[i].m
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/op/host"
 )
 
-// RotaryTable is op.RotaryTableOf for the positions (1, T) as the models of
+// RotaryTable is op.RotaryTableOf for positions (1, T), or (B, T) while generating, as the models of
 // transformers make it in every forward pass, from a buffer of size/2
 // frequencies: angles by a matrix product, doubled, their cosines and sines,
 // each scaled, and with another element type than float32 converted.
@@ -20,16 +20,16 @@ import (
 // Kernel (kernel.RotaryTable): aten.rotary positions → cos, sin.
 func RotaryTable(positions *gorgonia.Node, dt device.DType, a kernel.RotaryTable) (cos, sin *gorgonia.Node, err error) {
 	ps, size := positions.Shape(), a.Size
-	if len(ps) != 2 || ps[0] != 1 || size < 2 || size%2 != 0 || size > kernel.MaxRotarySize || !(a.Theta > 0) {
-		return nil, nil, fmt.Errorf("rotary table: positions %v, head size %d and theta %g: expected (1, T), an even size of at most %d and a positive theta", ps, size, a.Theta, kernel.MaxRotarySize)
+	if len(ps) != 2 || size < 2 || size%2 != 0 || size > kernel.MaxRotarySize || !(a.Theta > 0) {
+		return nil, nil, fmt.Errorf("rotary table: positions %v, head size %d and theta %g: expected (B, T), an even size of at most %d and a positive theta", ps, size, a.Theta, kernel.MaxRotarySize)
 	}
-	a.Positions = ps[1]
-	s := device.Spec{DType: dt, Shape: []int{ps[1], size}}
-	t, d := int64(ps[1]), int64(size)
+	a.Positions = ps[0] * ps[1]
+	s := device.Spec{DType: dt, Shape: []int{a.Positions, size}}
+	t, d := int64(a.Positions), int64(size)
 	m := &memoryScript{}
 	var kept []int
 	if dt == device.BFloat16 { // the frequencies are kept in bfloat16
-		kept = append(kept, m.temporary(2*d))
+		kept = append(kept, m.temporary(2*d*int64(ps[0])))
 	}
 	kept = append(kept, m.temporary(4*t), m.temporary(2*t*d), m.temporary(4*t*d))
 	for i := range 2 {
@@ -122,7 +122,7 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	cs := op.OperandSpec(cos)
-	if len(s.Shape) != 3 || heads < 1 || s.Shape[2] != heads*cs.Shape[1] || s.Shape[1] != cs.Shape[0] {
+	if len(s.Shape) != 3 || heads < 1 || s.Shape[2] != heads*cs.Shape[1] || s.Shape[1] != cs.Shape[0] && s.Shape[0]*s.Shape[1] != cs.Shape[0] {
 		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v", s, heads, cs)
 	}
 	r := ropeParts{s: s, wide: wider(s.DType, cs.DType), headSizes: headSizes{s.Shape[0], s.Shape[1], heads, heads, cs.Shape[1], 0}}

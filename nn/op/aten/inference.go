@@ -1,0 +1,140 @@
+package aten
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/kernel"
+	"github.com/tidemark-lab/tidemark/nn/op"
+)
+
+// What PyTorch's operations spend where no gradient is asked for, as generating
+// does: for prediction alone.
+
+// inferred adds a node that takes memory and computes nothing.
+func inferred(name string, out device.Spec, m *memoryScript, in ...*gorgonia.Node) (*gorgonia.Node, error) {
+	return op.Apply(op.Description{Kernel: name, Out: out, Memory: m.steps, Host: unsupported}, nil, nil, in...)
+}
+
+// CacheExtend is keys or values (B, T, C) after those of a cache (B, L, C), in new
+// memory: (B, L+T, C).
+//
+// Kernel: aten.cat cache, x → joined.
+func CacheExtend(cache, x *gorgonia.Node) (*gorgonia.Node, error) {
+	cs, err := op.SpecOf(cache)
+	if err != nil {
+		return nil, err
+	}
+	xs, err := op.SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	if len(cs.Shape) != 3 || len(xs.Shape) != 3 || cs.Shape[0] != xs.Shape[0] || cs.Shape[2] != xs.Shape[2] || cs.DType != xs.DType {
+		return nil, fmt.Errorf("cache: %v cannot be extended by %v", cs, xs)
+	}
+	out := device.Spec{DType: cs.DType, Shape: slices.Clone(cs.Shape)}
+	out.Shape[1] += xs.Shape[1]
+	return inferred("aten.cat", out, (&memoryScript{}).result(0), cache, x)
+}
+
+// LastToken is the last position of x (B, T, C), a view: (B, 1, C).
+func LastToken(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := op.SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	offset := int64(s.Shape[1]-1) * int64(s.Shape[2])
+	s.Shape = []int{s.Shape[0], 1, s.Shape[2]}
+	return op.Apply(op.Description{Kernel: "aten.slice", Out: s, View: &op.View{Extra: -1, Offset: offset}}, nil, nil, x)
+}
+
+// GenerationMask is what transformers' mask builder does with the attention mask
+// (rows, tokens) that generating hands on, to see that nothing is masked.
+//
+// Kernel: aten.all like → answer.
+func GenerationMask(like *gorgonia.Node, rows, tokens int) (*gorgonia.Node, error) {
+	n := int64(rows) * int64(tokens)
+	m := &memoryScript{}
+	booleans := m.temporary(n)
+	one := m.temporary(8)
+	wide := m.temporary(8 * n)
+	m.drop(wide).result(0).drop(one, booleans)
+	return op.Apply(op.Description{Kernel: "aten.all", Out: device.Spec{DType: device.Uint8, Shape: []int{1}}, Serial: n,
+		Memory: m.steps, Host: unsupported}, nil, nil, like)
+}
+
+// AttentionForward is Attention where no gradient is asked for: nothing is kept
+// for one. With one query there is no mask, and nothing is copied to give heads a
+// dimension of their own.
+func AttentionForward(q, k, v *gorgonia.Node, heads, kvHeads int, way SDPA) (*gorgonia.Node, error) {
+	qs, err := op.SpecOf(q)
+	if err != nil {
+		return nil, err
+	}
+	ks := k.Shape()
+	if len(qs.Shape) != 3 || len(ks) != 3 || heads < 1 || kvHeads < 1 || ks[2] != qs.Shape[2]/heads*kvHeads {
+		return nil, fmt.Errorf("attention: q %v with %d heads does not go with k %v with %d heads", qs, heads, ks, kvHeads)
+	}
+	a := kernel.Attention{Batch: qs.Shape[0], Queries: qs.Shape[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs.Shape[2] / heads}
+	m := &memoryScript{}
+	d := op.Description{Out: qs, Attributes: a, FLOPs: 2 * a.Products(), Host: unsupported}
+	switch way {
+	case SDPAEfficient:
+		d.Kernel = "aten._scaled_dot_product_efficient_attention"
+		m.result(0)
+	case SDPACuDNN:
+		d.Kernel = "aten._scaled_dot_product_cudnn_attention"
+		seed, offset := m.temporary(8), m.temporary(8)
+		m.result(0)
+		if a.Queries > 1 {
+			m.passing(cudnnForwardBytes)
+		}
+		m.drop(seed, offset)
+	case SDPAMath:
+		return mathForward(a, qs, q, k, v)
+	default:
+		return nil, fmt.Errorf("heads of %d elements in %v: how PyTorch generates with them is not predicted", a.Size, qs.DType)
+	}
+	d.Memory = m.steps
+	return op.Apply(d, nil, nil, q, k, v)
+}
+
+// mathForward is _scaled_dot_product_attention_math on one query a row.
+func mathForward(a kernel.Attention, s device.Spec, q, k, v *gorgonia.Node) (*gorgonia.Node, error) {
+	if a.Queries > 1 {
+		return nil, fmt.Errorf("attention by plain operations on several queries is MathAttentionOf")
+	}
+	size := s.DType.Size()
+	row := int64(a.Batch) * int64(a.Heads)
+	keys := row * int64(a.Keys) * int64(a.Size) * size
+	m := &memoryScript{}
+	queries := m.temporary(row * int64(a.Size) * size)
+	scaled, others := 0, []int(nil)
+	if a.Heads != a.KVHeads { // repeated
+		repeated, values := m.temporary(keys), m.temporary(keys)
+		scaled, others = m.temporary(keys), []int{repeated, values}
+	} else {
+		scaled = m.temporary(keys)
+		if a.Batch > 1 {
+			others = []int{m.temporary(keys)} // heads beside each other
+		}
+	}
+	scores := m.temporary(row * int64(a.Keys) * size)
+	m.drop(scaled)
+	weights := m.temporary(row * int64(a.Keys) * size)
+	infinite := m.temporary(row * int64(a.Keys))
+	all, zero := m.temporary(row), m.temporary(4)
+	m.drop(zero, all, infinite, scores)
+	if a.Heads == a.KVHeads && a.Batch > 1 {
+		m.drop(others...)
+		others = []int{m.temporary(keys)} // the values' heads
+	}
+	m.result(0).drop(weights)
+	m.drop(others...)
+	m.drop(queries)
+	return op.Apply(op.Description{Kernel: "aten._scaled_dot_product_attention_math", Out: s, Attributes: a, MatrixProduct: true,
+		FLOPs: 2 * a.Products(), Memory: m.steps, Host: unsupported}, nil, nil, q, k, v)
+}
