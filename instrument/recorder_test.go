@@ -102,111 +102,138 @@ func (m *model) top() []Holding {
 
 func TestRecorderAgainstModel(t *testing.T) {
 	for seed := range uint64(60) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		limit := []int{1, 7, 100, 5000, 0}[rng.IntN(5)]
-		r := New(Options{MaxEvents: limit, NoTiming: true})
-		f := &fake{}
-		r.Attach(f)
-
-		var labels []Label
-		for i := range 25 {
-			labels = append(labels, Label{Category: Category(rng.IntN(NumCategories)),
-				Module: fmt.Sprintf("layer.%d", rng.IntN(4)), Op: []string{"linear", "relu"}[rng.IntN(2)],
-				Caller: Caller{File: "model.go", Line: i % 3}})
-		}
-		m := &model{live: map[uint64]modelBlock{}}
-		step, phase := NoStep, ""
-		var order []uint64
-
-		// observe is what the model sees of each event, after the recorder.
-		f.Observe(func(ev *alloc.Event) {
-			switch ev.Action {
-			case alloc.Alloc:
-				m.live[ev.Addr] = modelBlock{ev.BlockBytes, ev.Tag, r.Label(ev.Tag)}
-			case alloc.FreeRequested:
-				delete(m.live, ev.Addr)
-			}
-			u := m.usage(ev.ReservedBytes)
-			m.history = append(m.history, u)
-			m.reservedPeak = max(m.reservedPeak, u.ReservedBytes)
-			if u.AllocatedBytes > m.peak.bytes {
-				m.peak.bytes, m.peak.by, m.peak.top = u.AllocatedBytes, u.ByCategory, m.top()
-				m.peak.step, m.peak.phase = step, phase
-			}
-			if got := r.Usage(); got != u || got.ByCategory.Total() != ev.AllocatedBytes {
-				t.Fatalf("seed %d: usage %+v, model %+v", seed, got, u)
-			}
-		})
-		act := func(grow float64) {
-			switch p := rng.Float64(); {
-			case p < 0.08 && len(order) > 0:
-				addr := order[rng.IntN(len(order))]
-				b := m.live[addr]
-				label := labels[rng.IntN(len(labels))]
-				before := r.Recorded()
-				if err := r.Retag(addr, r.Tag(label)); err != nil {
-					t.Fatal(err)
-				}
-				b.label = label
-				m.live[addr] = b
-				if r.Recorded() > before {
-					m.history = append(m.history, m.usage(f.reserved))
-				}
-			case p < grow || len(order) == 0:
-				// Blocks of few sizes, so that a maximum is often met again.
-				order = append(order, f.alloc(int64(1+rng.IntN(3))*700, r.Tag(labels[rng.IntN(len(labels))])))
-			default:
-				i := rng.IntN(len(order))
-				b := m.live[order[i]]
-				f.free(order[i], b.bytes, b.tag)
-				order = slices.Delete(order, i, i+1)
-			}
-		}
+		x := newAgainst(t, seed)
 		for n := range 6 {
-			step = n
-			r.Step(n)
-			grow := 0.3 + 0.5*rng.Float64()
-			from := m.usage(f.reserved)
-			began := len(m.history)
-			rec, err := r.Phase("work", nil, func() error {
-				phase = "work"
-				for range rng.IntN(80) {
-					act(grow)
-				}
-				return nil
-			})
-			phase = ""
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := from
-			for _, u := range m.history[began:] {
-				if u.AllocatedBytes > want.AllocatedBytes {
-					want.AllocatedBytes, want.ByCategory = u.AllocatedBytes, u.ByCategory
-				}
-				want.ReservedBytes = max(want.ReservedBytes, u.ReservedBytes)
-			}
-			if rec.Peak != want || rec.Start != from || rec.End != m.usage(f.reserved) {
-				t.Fatalf("seed %d: phase %+v, model peak %+v", seed, rec, want)
-			}
-			for range rng.IntN(30) {
-				act(grow)
-			}
+			x.takeStep(n)
 		}
-
-		if err := r.Check(); err != nil {
-			t.Fatal(err)
-		}
-		p := r.Peak()
-		if p.AllocatedBytes != m.peak.bytes || p.ByCategory != m.peak.by || p.ReservedBytes != m.reservedPeak ||
-			p.Step != m.peak.step || p.Phase != m.peak.phase {
-			t.Fatalf("seed %d: peak %+v, model %+v", seed, p, m.peak)
-		}
-		if got := r.Top(0); !reflect.DeepEqual(got, m.peak.top) {
-			t.Fatalf("seed %d: top %+v, model %+v", seed, got, m.peak.top)
-		}
-		checkHistory(t, r, m, limit)
+		x.compare()
 	}
+}
+
+// against is a recorder beside the model of one, over random allocations.
+type against struct {
+	t      *testing.T
+	seed   uint64
+	limit  int
+	rng    *rand.Rand
+	r      *Recorder
+	f      *fake
+	m      *model
+	labels []Label
+	order  []uint64 // of the blocks in use, by age
+	step   int
+	phase  string
+}
+
+func newAgainst(t *testing.T, seed uint64) *against {
+	x := &against{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), f: &fake{}, m: &model{live: map[uint64]modelBlock{}}, step: NoStep}
+	x.limit = []int{1, 7, 100, 5000, 0}[x.rng.IntN(5)]
+	x.r = New(Options{MaxEvents: x.limit, NoTiming: true})
+	x.r.Attach(x.f)
+	for i := range 25 {
+		x.labels = append(x.labels, Label{Category: Category(x.rng.IntN(NumCategories)),
+			Module: fmt.Sprintf("layer.%d", x.rng.IntN(4)), Op: []string{"linear", "relu"}[x.rng.IntN(2)],
+			Caller: Caller{File: "model.go", Line: i % 3}})
+	}
+	x.f.Observe(x.observe)
+	return x
+}
+
+// observe is what the model sees of each event, after the recorder.
+func (x *against) observe(ev *alloc.Event) {
+	m := x.m
+	switch ev.Action {
+	case alloc.Alloc:
+		m.live[ev.Addr] = modelBlock{ev.BlockBytes, ev.Tag, x.r.Label(ev.Tag)}
+	case alloc.FreeRequested:
+		delete(m.live, ev.Addr)
+	}
+	u := m.usage(ev.ReservedBytes)
+	m.history = append(m.history, u)
+	m.reservedPeak = max(m.reservedPeak, u.ReservedBytes)
+	if u.AllocatedBytes > m.peak.bytes {
+		m.peak.bytes, m.peak.by, m.peak.top = u.AllocatedBytes, u.ByCategory, m.top()
+		m.peak.step, m.peak.phase = x.step, x.phase
+	}
+	if got := x.r.Usage(); got != u || got.ByCategory.Total() != ev.AllocatedBytes {
+		x.t.Fatalf("seed %d: usage %+v, model %+v", x.seed, got, u)
+	}
+}
+
+// act allocates, frees or gives a block another label.
+func (x *against) act(grow float64) {
+	switch p := x.rng.Float64(); {
+	case p < 0.08 && len(x.order) > 0:
+		addr := x.order[x.rng.IntN(len(x.order))]
+		b := x.m.live[addr]
+		label := x.labels[x.rng.IntN(len(x.labels))]
+		before := x.r.Recorded()
+		if err := x.r.Retag(addr, x.r.Tag(label)); err != nil {
+			x.t.Fatal(err)
+		}
+		b.label = label
+		x.m.live[addr] = b
+		if x.r.Recorded() > before {
+			x.m.history = append(x.m.history, x.m.usage(x.f.reserved))
+		}
+	case p < grow || len(x.order) == 0:
+		// Blocks of few sizes, so that a maximum is often met again.
+		x.order = append(x.order, x.f.alloc(int64(1+x.rng.IntN(3))*700, x.r.Tag(x.labels[x.rng.IntN(len(x.labels))])))
+	default:
+		i := x.rng.IntN(len(x.order))
+		b := x.m.live[x.order[i]]
+		x.f.free(x.order[i], b.bytes, b.tag)
+		x.order = slices.Delete(x.order, i, i+1)
+	}
+}
+
+// takeStep measures a phase of random allocations, and does more outside of it.
+func (x *against) takeStep(n int) {
+	x.step = n
+	x.r.Step(n)
+	grow := 0.3 + 0.5*x.rng.Float64()
+	from := x.m.usage(x.f.reserved)
+	began := len(x.m.history)
+	rec, err := x.r.Phase("work", nil, func() error {
+		x.phase = "work"
+		for range x.rng.IntN(80) {
+			x.act(grow)
+		}
+		return nil
+	})
+	x.phase = ""
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	want := from
+	for _, u := range x.m.history[began:] {
+		if u.AllocatedBytes > want.AllocatedBytes {
+			want.AllocatedBytes, want.ByCategory = u.AllocatedBytes, u.ByCategory
+		}
+		want.ReservedBytes = max(want.ReservedBytes, u.ReservedBytes)
+	}
+	if rec.Peak != want || rec.Start != from || rec.End != x.m.usage(x.f.reserved) {
+		x.t.Fatalf("seed %d: phase %+v, model peak %+v", x.seed, rec, want)
+	}
+	for range x.rng.IntN(30) {
+		x.act(grow)
+	}
+}
+
+// compare holds what the recorder has in the end against the model.
+func (x *against) compare() {
+	if err := x.r.Check(); err != nil {
+		x.t.Fatal(err)
+	}
+	p, m := x.r.Peak(), x.m
+	if p.AllocatedBytes != m.peak.bytes || p.ByCategory != m.peak.by || p.ReservedBytes != m.reservedPeak ||
+		p.Step != m.peak.step || p.Phase != m.peak.phase {
+		x.t.Fatalf("seed %d: peak %+v, model %+v", x.seed, p, m.peak)
+	}
+	if got := x.r.Top(0); !reflect.DeepEqual(got, m.peak.top) {
+		x.t.Fatalf("seed %d: top %+v, model %+v", x.seed, got, m.peak.top)
+	}
+	checkHistory(x.t, x.r, m, x.limit)
 }
 
 // checkHistory compares the ring, and series over it, with all states.

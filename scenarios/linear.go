@@ -176,8 +176,7 @@ func linearRun(ctx context.Context, o harness.Options, set LinearSettings, grad 
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	l.mark("model")
-	var x *session.Value
-	var result *session.Result
+	v := linearValues{s: s, plan: plan, spec: spec}
 	for i := range set.Passes {
 		if err := ctx.Err(); err != nil {
 			record()
@@ -185,32 +184,7 @@ func linearRun(ctx context.Context, o harness.Options, set LinearSettings, grad 
 		}
 		o.Note("%s: pass %d of %d", name, i+1, set.Passes)
 		rec.Step(i)
-		// Assignment in Python makes the new value first and then drops what
-		// the variable referred to; the order is what the document shows.
-		err := s.Measure("input", func() error {
-			next, err := s.Input("input", spec, nil)
-			if err != nil {
-				return err
-			}
-			if err := s.Fill(next, "normal", 1, uint64(1_000_000+i)); err != nil {
-				return err
-			}
-			x.Release()
-			x = next
-			return nil
-		})
-		if err == nil {
-			l.mark(fmt.Sprintf("in%d", i))
-			err = s.Measure("forward", func() error {
-				next, err := s.Forward(plan, x)
-				if err != nil {
-					return err
-				}
-				result.Release()
-				result = next
-				return nil
-			})
-		}
+		err := v.pass(i, l.mark)
 		if err != nil {
 			record()
 			return nil, fmt.Errorf("%s, pass %d: %w", name, i, err)
@@ -219,12 +193,52 @@ func linearRun(ctx context.Context, o harness.Options, set LinearSettings, grad 
 	}
 	rec.EndStep()
 	err = s.Measure("release", func() error {
-		result.Release()
-		x.Release()
+		v.result.Release()
+		v.x.Release()
 		s.Close()
 		return nil
 	})
 	l.mark("end")
 	record()
 	return l, err
+}
+
+// linearValues are the variables of the document's loop.
+type linearValues struct {
+	s      *session.Session
+	plan   *plan.Plan
+	spec   device.Spec
+	x      *session.Value
+	result *session.Result
+}
+
+// pass makes an input and runs the layer on it. Assignment in Python makes the
+// new value first and then drops what the variable referred to; the order is
+// what the document shows.
+func (v *linearValues) pass(i int, mark func(string)) error {
+	err := v.s.Measure("input", func() error {
+		next, err := v.s.Input("input", v.spec, nil)
+		if err != nil {
+			return err
+		}
+		if err := v.s.Fill(next, "normal", 1, uint64(1_000_000+i)); err != nil {
+			return err
+		}
+		v.x.Release()
+		v.x = next
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	mark(fmt.Sprintf("in%d", i))
+	return v.s.Measure("forward", func() error {
+		next, err := v.s.Forward(v.plan, v.x)
+		if err != nil {
+			return err
+		}
+		v.result.Release()
+		v.result = next
+		return nil
+	})
 }

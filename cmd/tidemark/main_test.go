@@ -29,21 +29,16 @@ func inFolder(t *testing.T) string {
 	return dir
 }
 
-func TestBadInputIsOneLine(t *testing.T) {
-	dir := inFolder(t)
-	short := filepath.Join(dir, "short.txt")
-	if err := os.WriteFile(short, []byte("too short"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	bert := filepath.Join(dir, "bert.json")
-	if err := os.WriteFile(bert, []byte(`{"model_type":"bert"}`), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		args string
-		code int
-		want string
-	}{
+type badCase struct {
+	args string
+	code int
+	want string // in the one line
+}
+
+// badInput are command lines that cannot be right; short is a file of too little
+// text, bert a config of a family that is not known.
+func badInput(dir, short, bert string) []badCase {
+	return []badCase{
 		{"bogus", 1, `unknown command "bogus"`},
 		{"run", 1, "name a scenario"},
 		{"run nope", 1, `unknown scenario "nope"`},
@@ -97,7 +92,20 @@ func TestBadInputIsOneLine(t *testing.T) {
 		{"eval --from " + dir, 1, "no saved training"},
 		{"snapshot stat none.pickle", 1, "none.pickle"},
 		{"snapshot stat " + short, 1, "short.txt"},
-	} {
+	}
+}
+
+func TestBadInputIsOneLine(t *testing.T) {
+	dir := inFolder(t)
+	short := filepath.Join(dir, "short.txt")
+	if err := os.WriteFile(short, []byte("too short"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	bert := filepath.Join(dir, "bert.json")
+	if err := os.WriteFile(bert, []byte(`{"model_type":"bert"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range badInput(dir, short, bert) {
 		code, out, errs := tidemark(t, strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "tidemark: ") {
 			t.Errorf("%s: status %d, %q; want status %d and one line with %q", c.args, code, errs, c.code, c.want)

@@ -45,11 +45,7 @@ func TestPinnedSegmentsAreNamed(t *testing.T) {
 			c.config.LimitBytes = int64(len(c.kept)) * segment
 			c.config.AddressOrder = true
 			dev := device.NewMeta(c.config)
-			var rec *instrument.Recorder
-			if c.recorded {
-				rec = instrument.New(instrument.Options{NoTiming: true})
-				rec.Attach(dev.Allocator())
-			}
+			rec := recorderOf(dev, c.recorded)
 			s := session.New(dev, rec, session.Options{})
 			try := func(bytes int, module, op string, category instrument.Category) (*session.Value, error) {
 				return s.Allocate(device.Spec{DType: device.Uint8, Shape: []int{bytes}},
@@ -92,21 +88,38 @@ func TestPinnedSegmentsAreNamed(t *testing.T) {
 			if !strings.Contains(msg, c.want) || c.want == "" && strings.Contains(msg, "segments of") || strings.Contains(msg, "\n") {
 				t.Errorf("%q, want %q", msg, c.want)
 			}
-			if len(e.Pinned) != c.pinned {
-				t.Fatalf("%d pinned segments, want %d", len(e.Pinned), c.pinned)
-			}
-			for _, p := range e.Pinned {
-				var sum int64
-				for _, h := range p.Holders {
-					sum += h.Bytes
-					if h.Known != c.recorded {
-						t.Errorf("holder %+v", h)
-					}
-				}
-				if p.Bytes != segment || sum != p.InUseBytes {
-					t.Errorf("segment %+v", p)
-				}
-			}
+			checkPinned(t, e, c.pinned, segment, c.recorded)
 		})
+	}
+}
+
+// recorderOf is a recorder that listens to a device, nil without one.
+func recorderOf(dev device.Device, recorded bool) *instrument.Recorder {
+	if !recorded {
+		return nil
+	}
+	rec := instrument.New(instrument.Options{NoTiming: true})
+	rec.Attach(dev.Allocator())
+	return rec
+}
+
+// checkPinned looks at the segments that an error names: how many, how large, and
+// whether what is in them is known.
+func checkPinned(t *testing.T, e *session.AllocationError, want int, segment int64, known bool) {
+	t.Helper()
+	if len(e.Pinned) != want {
+		t.Fatalf("%d pinned segments, want %d", len(e.Pinned), want)
+	}
+	for _, p := range e.Pinned {
+		var sum int64
+		for _, h := range p.Holders {
+			sum += h.Bytes
+			if h.Known != known {
+				t.Errorf("holder %+v", h)
+			}
+		}
+		if p.Bytes != segment || sum != p.InUseBytes {
+			t.Errorf("segment %+v", p)
+		}
 	}
 }

@@ -217,7 +217,31 @@ func testEventsPage(t *testing.T, ctx context.Context) {
 		}
 	}
 
-	// Every event, by keyboard, with what the recorder has there.
+	b.everyEvent(t, p)
+
+	// A click at three quarters of the second chart.
+	box := eval[[]float64](b, `(r => [r.left + 0.75 * r.width, r.top + 0.6 * r.height])(document.querySelectorAll('.u-over')[1].getBoundingClientRect())`)
+	b.do(chromedp.MouseClickXY(box[0], box[1]))
+	// Both charts run to the end of the longer recording.
+	want := int64(0.75 * float64(p.Recordings[0].Recorder.Recorded()))
+	if event, _, _ := b.at(1); event != want {
+		t.Errorf("a click puts the cursor on event %d, want %d", event, want)
+	}
+	if got := eval[string](b, `document.getElementById('alive-title').textContent`); got != "Alive in linear 2" {
+		t.Errorf("after the click the list is %q", got)
+	}
+
+	b.zoom(t)
+	b.do(chromedp.Evaluate[chromedp.Void](`(f => { f.value = 'matmul'; f.dispatchEvent(new Event('input')); })(document.getElementById('alive-filter'))`))
+	for _, h := range b.alive() {
+		if h.Op != "matmul" {
+			t.Errorf("filtered by matmul the list has %v", h)
+		}
+	}
+}
+
+// everyEvent goes through the first recording by keyboard.
+func (b *browser) everyEvent(t *testing.T, p Page) {
 	rec := p.Recordings[0].Recorder
 	b.press(0, kb.Home)
 	for ev := range rec.Events() {
@@ -242,20 +266,10 @@ func testEventsPage(t *testing.T, ctx context.Context) {
 	if event, _, _ := b.at(0); event != rec.Phases()[2].FirstEvent {
 		t.Errorf("a phase back the cursor is at event %d, want %d", event, rec.Phases()[2].FirstEvent)
 	}
+}
 
-	// A click at three quarters of the second chart.
-	box := eval[[]float64](b, `(r => [r.left + 0.75 * r.width, r.top + 0.6 * r.height])(document.querySelectorAll('.u-over')[1].getBoundingClientRect())`)
-	b.do(chromedp.MouseClickXY(box[0], box[1]))
-	// Both charts run to the end of the longer recording.
-	want := int64(0.75 * float64(rec.Recorded()))
-	if event, _, _ := b.at(1); event != want {
-		t.Errorf("a click puts the cursor on event %d, want %d", event, want)
-	}
-	if got := eval[string](b, `document.getElementById('alive-title').textContent`); got != "Alive in linear 2" {
-		t.Errorf("after the click the list is %q", got)
-	}
-
-	// Zoom by keyboard, by drag and back: the two charts go together.
+// zoom zooms in by keyboard and by drag, and back: the two charts go together.
+func (b *browser) zoom(t *testing.T) {
 	drawing := func(run int) string {
 		return eval[string](b, fmt.Sprintf(`document.querySelectorAll('.chart canvas')[%d].toDataURL()`, run))
 	}
@@ -278,13 +292,6 @@ func testEventsPage(t *testing.T, ctx context.Context) {
 			if drawing(i) != whole[i] {
 				t.Errorf("after %s and 0 chart %d is not the whole again", name, i)
 			}
-		}
-	}
-
-	b.do(chromedp.Evaluate[chromedp.Void](`(f => { f.value = 'matmul'; f.dispatchEvent(new Event('input')); })(document.getElementById('alive-filter'))`))
-	for _, h := range b.alive() {
-		if h.Op != "matmul" {
-			t.Errorf("filtered by matmul the list has %v", h)
 		}
 	}
 }

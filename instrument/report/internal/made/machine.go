@@ -90,7 +90,6 @@ func (m *Machine) Linear(grad bool) {
 // Train takes steps of a transformer of some layers with AdamW.
 func (m *Machine) Train(steps, layers int, width int64) error {
 	var weights []*alloc.Block
-	const tokens = 12 * 1024
 	sizes := []int64{12 * width * width, 4 * width}
 	m.Recorder.Phase("model", nil, func() error {
 		weights = append(weights, m.Must(50257*width*4, instrument.Parameter, "model.embed", "weight"))
@@ -107,26 +106,7 @@ func (m *Machine) Train(steps, layers int, width int64) error {
 		m.Recorder.Step(step)
 		input := m.Must(tokens*8, instrument.Input, "", "batch")
 		var saved []*alloc.Block
-		_, err := m.Recorder.Phase("forward", nil, func() error {
-			for l := range layers {
-				module := fmt.Sprintf("model.layers.%d", l)
-				for _, op := range []string{"norm", "attention", "linear", "gelu"} {
-					tmp, err := m.Alloc(tokens*width*2, instrument.Temporary, module, op)
-					if err != nil {
-						return err
-					}
-					b, err := m.Alloc(tokens*width*4, instrument.Activation, module, op)
-					if err != nil {
-						return err
-					}
-					saved = append(saved, b)
-					m.Allocator.Free(tmp)
-				}
-			}
-			b, err := m.Alloc(tokens*50257*4/3, instrument.Activation, "model.head", "linear")
-			saved = append(saved, b)
-			return err
-		})
+		_, err := m.Recorder.Phase("forward", nil, func() (err error) { saved, err = m.forward(layers, width); return err })
 		if err != nil {
 			return err
 		}
@@ -135,22 +115,7 @@ func (m *Machine) Train(steps, layers int, width int64) error {
 		}
 		m.Recorder.Loss(10.8 / float64(step+1))
 		var grads []*alloc.Block
-		m.Recorder.Phase("backward", nil, func() error {
-			for i := len(saved) - 1; i >= 0; i-- {
-				tmp := m.Must(tokens*width*4, instrument.Temporary, "model", "backward")
-				if i%2 == 0 && len(grads) < len(weights) {
-					w := weights[len(weights)-1-len(grads)]
-					grads = append(grads, m.Must(w.RequestedBytes(), instrument.Gradient, "model", "grad"))
-				}
-				m.Allocator.Free(saved[i])
-				m.Allocator.Free(tmp)
-			}
-			for len(grads) < len(weights) {
-				w := weights[len(weights)-1-len(grads)]
-				grads = append(grads, m.Must(w.RequestedBytes(), instrument.Gradient, "model.embed", "grad"))
-			}
-			return nil
-		})
+		m.Recorder.Phase("backward", nil, func() error { grads = m.backward(saved, weights, width); return nil })
 		m.Recorder.Phase("optimizer", nil, func() error {
 			for i, w := range weights {
 				if step == 0 {
@@ -175,4 +140,47 @@ func (m *Machine) Train(steps, layers int, width int64) error {
 	}
 	m.Recorder.EndStep()
 	return nil
+}
+
+// tokens are those of a batch.
+const tokens = 12 * 1024
+
+// forward takes what a pass through the layers saves for the way back.
+func (m *Machine) forward(layers int, width int64) (saved []*alloc.Block, err error) {
+	for l := range layers {
+		module := fmt.Sprintf("model.layers.%d", l)
+		for _, op := range []string{"norm", "attention", "linear", "gelu"} {
+			tmp, err := m.Alloc(tokens*width*2, instrument.Temporary, module, op)
+			if err != nil {
+				return saved, err
+			}
+			b, err := m.Alloc(tokens*width*4, instrument.Activation, module, op)
+			if err != nil {
+				return saved, err
+			}
+			saved = append(saved, b)
+			m.Allocator.Free(tmp)
+		}
+	}
+	b, err := m.Alloc(tokens*50257*4/3, instrument.Activation, "model.head", "linear")
+	saved = append(saved, b)
+	return saved, err
+}
+
+// backward gives back what was saved and takes the weights' gradients.
+func (m *Machine) backward(saved, weights []*alloc.Block, width int64) (grads []*alloc.Block) {
+	for i := len(saved) - 1; i >= 0; i-- {
+		tmp := m.Must(tokens*width*4, instrument.Temporary, "model", "backward")
+		if i%2 == 0 && len(grads) < len(weights) {
+			w := weights[len(weights)-1-len(grads)]
+			grads = append(grads, m.Must(w.RequestedBytes(), instrument.Gradient, "model", "grad"))
+		}
+		m.Allocator.Free(saved[i])
+		m.Allocator.Free(tmp)
+	}
+	for len(grads) < len(weights) {
+		w := weights[len(weights)-1-len(grads)]
+		grads = append(grads, m.Must(w.RequestedBytes(), instrument.Gradient, "model.embed", "grad"))
+	}
+	return grads
 }
