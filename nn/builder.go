@@ -22,14 +22,12 @@ type Options struct {
 	Training bool
 	// Composition is how layers are built; Fused when zero.
 	Composition Composition
-	// Autocast has matrix products and attention compute in bfloat16 with
-	// weights of DType, as PyTorch's autocast does. It is for the eager
-	// composition on devices that only predict.
-	Autocast bool
-	// Mixed stores activations in bfloat16 over parameters of float32, in the
-	// fused composition: matrix products take bfloat16 and sum in float32, and
-	// normalisations, losses and the gradients of parameters are computed in
-	// float32.
+	// Mixed has bfloat16 over parameters of float32. In the fused composition
+	// activations are stored in it: matrix products take bfloat16 and sum in
+	// float32, and normalisations, losses and the gradients of parameters are
+	// computed in float32. In the eager composition, which is for devices that
+	// only predict, matrix products and attention compute in bfloat16, as under
+	// PyTorch's autocast.
 	Mixed bool
 	// PadHead lets the head of a language model have columns of padding in
 	// mixed precision, where its outputs are not a multiple of what matrix

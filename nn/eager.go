@@ -2,7 +2,6 @@ package nn
 
 import (
 	"fmt"
-
 	"math"
 
 	"gorgonia.org/gorgonia"
@@ -20,10 +19,13 @@ func (b *Builder) Eager() bool { return b.options.Composition == Eager }
 
 func (b *Builder) mixed() bool { return b.options.Mixed && !b.Eager() }
 
+// Autocasts says that the model is built as under PyTorch's autocast.
+func (b *Builder) Autocasts() bool { return b.options.Mixed && b.Eager() }
+
 // Autocast converts an operand of a matrix product under autocast. A weight is
 // converted once in a forward pass.
 func (b *Builder) Autocast(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if !b.options.Autocast || x == nil {
+	if !b.Autocasts() || x == nil {
 		return x, nil
 	}
 	weight := x.Op() == nil
@@ -222,7 +224,7 @@ func (b *Builder) mathPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgonia.N
 
 // Computing is the element type of matrix products.
 func (b *Builder) Computing() device.DType {
-	if b.options.Autocast {
+	if b.Autocasts() {
 		return device.BFloat16
 	}
 	return b.options.DType
@@ -258,7 +260,7 @@ func (b *Builder) newGELU(x *gorgonia.Node) (Output, error) {
 	c := b.Chain()
 	half := With(c, aten.MulScalar, x, 0.5)
 	base := x
-	if b.options.Autocast { // which computes powers in float32
+	if b.Autocasts() { // which computes powers in float32
 		base = With2(c, aten.Cast, x, device.Float32, b.Serial())
 	}
 	cube := With(c, aten.Pow, base, 3)

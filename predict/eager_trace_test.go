@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/predict"
@@ -158,8 +159,8 @@ func TestEagerMatchesTraces(t *testing.T) {
 	optimizer := func(name string) func(*predict.Workload) {
 		return func(w *predict.Workload) { w.Optimizer = name }
 	}
-	amp := func(w *predict.Workload) { w.Precision = predict.AMP }
-	bf16 := func(w *predict.Workload) { w.Precision = predict.BF16 }
+	amp := func(w *predict.Workload) { w.Precision = precision.BF16Mixed }
+	bf16 := func(w *predict.Workload) { w.Precision = precision.BF16 }
 	checkpointing := func(w *predict.Workload) { w.GradientCheckpointing = true }
 	for name, w := range map[string]predict.Workload{
 		"mlp":                smallWorkload(t, `{"model_type":"mlp","dims":[177,409,509,10]}`, 301, 0, func(w *predict.Workload) { w.Shape.Features = 177 }),

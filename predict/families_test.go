@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/predict"
 )
 
@@ -16,8 +17,8 @@ const (
 // TestFamiliesMatchTraces is TestEagerMatchesTraces for the families of models
 // that people fine-tune.
 func TestFamiliesMatchTraces(t *testing.T) {
-	amp := func(w *predict.Workload) { w.Precision = predict.AMP }
-	bf16 := func(w *predict.Workload) { w.Precision = predict.BF16 }
+	amp := func(w *predict.Workload) { w.Precision = precision.BF16Mixed }
+	bf16 := func(w *predict.Workload) { w.Precision = precision.BF16 }
 	for name, w := range map[string]predict.Workload{
 		"llama3_amp":    smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, amp),
 		"llama3_bf16":   smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, func(w *predict.Workload) { bf16(w); w.Optimizer = "adamw-fused" }),

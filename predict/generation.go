@@ -8,6 +8,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/kernel"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
@@ -26,7 +27,7 @@ type Generation struct {
 	Cache train.CacheKind
 	// Window is how many tokens a sliding cache keeps.
 	Window      int
-	Precision   Precision // FP32 when empty
+	Precision   precision.Precision
 	Composition nn.Composition
 	Profile     session.Profile
 	Allocator   alloc.Config
@@ -96,7 +97,7 @@ func (g *Generation) settle() error {
 		g.Cache = train.CacheDynamic
 	}
 	if g.Precision == "" {
-		g.Precision = FP32
+		g.Precision = precision.FP32
 	}
 	if g.Interrupted == nil {
 		g.Interrupted = func() error { return nil }
@@ -104,10 +105,10 @@ func (g *Generation) settle() error {
 	switch {
 	case g.Composition == nn.Eager && g.Cache != train.CacheDynamic:
 		return fmt.Errorf("a %s cache is predicted for tidemark's own kernels (the fused composition) alone; PyTorch's generate is, with its dynamic cache", g.Cache)
-	case g.Composition == nn.Eager && g.Precision == AMP:
-		return fmt.Errorf("generating under autocast is not predicted: it is %s or %s", FP32, BF16)
-	case g.Composition == nn.Fused && g.Precision == BF16:
-		return fmt.Errorf("precision %s: the fused composition keeps parameters in float32; it has %s and %s", BF16, FP32, AMP)
+	case g.Composition == nn.Eager && g.Precision == precision.BF16Mixed:
+		return fmt.Errorf("generating under autocast is not predicted: it is %s or %s", precision.FP32, precision.BF16)
+	case g.Composition == nn.Fused && g.Precision == precision.BF16:
+		return fmt.Errorf("precision %s: the fused composition keeps parameters in float32; it has %s and %s", precision.BF16, precision.FP32, precision.BF16Mixed)
 	case g.Composition == nn.Fused && g.Cache == train.CacheNone:
 		return fmt.Errorf("without a cache each token is a forward pass on all before it: nothing is kept")
 	}
@@ -146,7 +147,7 @@ func (p *generator) run(out *GenerationPrediction) error {
 // parameters lie side by side.
 func (p *generator) load() error {
 	dt := device.Float32
-	if p.g.Precision == BF16 {
+	if p.g.Precision == precision.BF16 {
 		dt = device.BFloat16
 	}
 	label := instrument.Label{Category: instrument.Parameter, Op: "buffer"}
@@ -174,7 +175,7 @@ func (p *generator) fused(out *GenerationPrediction) error {
 	if p.g.Cache == train.CacheSliding && p.g.Window > 0 {
 		o.Tokens = min(o.Tokens, p.g.Window)
 	}
-	d, err := train.NewDecoding(p.s, p.model, nn.Options{Mixed: p.g.Precision == AMP, Interrupted: p.g.Interrupted}, o)
+	d, err := train.NewDecoding(p.s, p.model, nn.Options{Mixed: p.g.Precision.Mixed(), Interrupted: p.g.Interrupted}, o)
 	if err != nil {
 		return err
 	}
@@ -308,7 +309,7 @@ func (p *generator) integers(what string, shape ...int) (*session.Value, error) 
 // build starts a graph of the eager composition.
 func (p *generator) build() *nn.Builder {
 	o := nn.Options{Composition: nn.Eager, Interrupted: p.g.Interrupted}
-	if p.g.Precision == BF16 {
+	if p.g.Precision == precision.BF16 {
 		o.DType = device.BFloat16
 	}
 	return nn.NewBuilder(p.model, o)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
@@ -48,7 +49,7 @@ func TestGenerationAgainstRecords(t *testing.T) {
 		start, peak  int64
 		off          float64 // of the peak's growth, in which blocks that are not split count, too
 	}{
-		{"qwen2.5-1.5b in bfloat16", qwenConfig, Generation{Rows: 8, Prompt: 128, New: 256, Precision: BF16}, 3156644352, 3272261120, 0.12},
+		{"qwen2.5-1.5b in bfloat16", qwenConfig, Generation{Rows: 8, Prompt: 128, New: 256, Precision: precision.BF16}, 3156644352, 3272261120, 0.12},
 		{"smollm2-135m in float32", smolConfig, Generation{Rows: 4, Prompt: 64, New: 512}, 607285248, 730147328, 0.0002},
 	} {
 		t.Run(r.name, func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestGenerationAgainstRecords(t *testing.T) {
 // three copies of the logits that its processors for a least length make, which
 // are not predicted.
 func TestGenerationAgainstAHistory(t *testing.T) {
-	p := generation(t, Generation{Rows: 8, Prompt: 64, New: 64, Precision: BF16, Composition: nn.Eager}, smallConfig)
+	p := generation(t, Generation{Rows: 8, Prompt: 64, New: 64, Precision: precision.BF16, Composition: nn.Eager}, smallConfig)
 	begin := p.Recorder.Marks()[0].AllocatedBytes
 	prefill := p.Recorder.Phases()[1]
 	const recorded = 76461056 - 66091520
@@ -96,12 +97,12 @@ func TestGenerationAgainstAHistory(t *testing.T) {
 func TestPlansOfTokensLieOnALine(t *testing.T) {
 	for name, c := range map[string]struct {
 		config    string
-		precision Precision
+		precision precision.Precision
 	}{
-		"cuDNN":                {smallConfig, BF16},
-		"repeated heads":       {smallConfig, FP32},
-		"the efficient kernel": {`{"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":99}`, FP32},
-		"plain operations":     {`{"model_type":"llama","hidden_size":60,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":10,"vocab_size":99}`, FP32},
+		"cuDNN":                {smallConfig, precision.BF16},
+		"repeated heads":       {smallConfig, precision.FP32},
+		"the efficient kernel": {`{"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":99}`, precision.FP32},
+		"plain operations":     {`{"model_type":"llama","hidden_size":60,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":10,"vocab_size":99}`, precision.FP32},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, err := models.ParseConfig([]byte(c.config))
@@ -164,10 +165,10 @@ func TestPredictedCaches(t *testing.T) {
 		bytes  int64
 		tokens int64
 	}{
-		{Generation{Composition: nn.Eager, Precision: BF16}, 2, 31},
+		{Generation{Composition: nn.Eager, Precision: precision.BF16}, 2, 31},
 		{Generation{Composition: nn.Eager}, 4, 31},
 		{Generation{}, 4, 31},
-		{Generation{Precision: AMP}, 2, 31},
+		{Generation{Precision: precision.BF16Mixed}, 2, 31},
 		{Generation{Cache: train.CacheStatic}, 4, 31},
 		{Generation{Cache: train.CacheSliding, Window: 9}, 4, 9},
 	} {
@@ -176,7 +177,7 @@ func TestPredictedCaches(t *testing.T) {
 		if want := 2 * 8 * 3 * 64 * c.tokens * c.bytes * 3; p.CacheBytes != want {
 			t.Errorf("%+v: a cache of %d bytes, expected %d", c.g, p.CacheBytes, want)
 		}
-		weights := map[Precision]int64{BF16: 2}[c.g.Precision]
+		weights := map[precision.Precision]int64{precision.BF16: 2}[c.g.Precision]
 		if want := p.Parameters * max(weights, 4*(1-weights/2)); p.WeightBytes != want {
 			t.Errorf("%+v: weights of %d bytes, expected %d", c.g, p.WeightBytes, want)
 		}
@@ -191,8 +192,8 @@ func TestGenerationRefuses(t *testing.T) {
 		"no rows":           {Generation{Prompt: 1, New: 1, Composition: nn.Eager}, smallConfig},
 		"beyond context":    {Generation{Rows: 1, Prompt: 12, New: 6, Composition: nn.Eager}, `{"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":99,"max_position_embeddings":16}`},
 		"static in PyTorch": {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager, Cache: train.CacheStatic}, smallConfig},
-		"autocast":          {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager, Precision: AMP}, smallConfig},
-		"fused bfloat16":    {Generation{Rows: 1, Prompt: 4, New: 9, Precision: BF16}, smallConfig},
+		"autocast":          {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager, Precision: precision.BF16Mixed}, smallConfig},
+		"fused bfloat16":    {Generation{Rows: 1, Prompt: 4, New: 9, Precision: precision.BF16}, smallConfig},
 		"no cache":          {Generation{Rows: 1, Prompt: 4, New: 9, Cache: train.CacheNone}, smallConfig},
 		"a dense net":       {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager}, `{"model_type":"mlp","dims":[3,4]}`},
 		"gpt2 in PyTorch":   {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager}, `{"model_type":"gpt2","vocab_size":23,"n_positions":80,"n_layer":2,"n_embd":24,"n_head":3}`},

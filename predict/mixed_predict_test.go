@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/predict"
@@ -17,10 +18,10 @@ func TestMixedPredictionIsTheTraining(t *testing.T) {
 	s := train.Settings{
 		Model: parse(t, []byte(`{"model_type":"gpt","vocab_size":1030,"n_ctx":16,"n_layer":2,"n_embd":16,"n_head":2}`)),
 		Data:  train.DataSettings{Kind: "text"}, Loss: train.CrossEntropy, Steps: 3, Batch: 64, Accumulate: 1, Tokens: 16,
-		Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-2}, Seed: 5, DType: "float32", Mixed: true,
+		Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-2}, Seed: 5, DType: "float32", Precision: precision.BF16Mixed,
 	}
 	p, err := predict.Predict(predict.Workload{Model: s.Model, Shape: train.BatchShape{Rows: s.Batch, Tokens: s.Tokens},
-		Loss: train.CrossEntropy, Optimizer: "adamw", Precision: predict.AMP, Composition: nn.Fused})
+		Loss: train.CrossEntropy, Optimizer: "adamw", Precision: precision.BF16Mixed, Composition: nn.Fused})
 	if err != nil {
 		t.Fatal(err)
 	}

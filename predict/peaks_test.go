@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
@@ -18,10 +19,10 @@ func TestPeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, composition := range []nn.Composition{nn.Eager, nn.Fused} {
-		for _, precision := range []Precision{FP32, AMP} {
+		for _, in := range []precision.Precision{precision.FP32, precision.BF16Mixed} {
 			for _, accumulate := range []int{1, 3} {
 				p, err := Prepare(Workload{Model: c, Shape: train.BatchShape{Rows: 16, Tokens: 64}, Loss: train.CrossEntropy, Optimizer: "adamw",
-					Composition: composition, Precision: precision, Accumulate: accumulate, Steps: 2})
+					Composition: composition, Precision: in, Accumulate: accumulate, Steps: 2})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -41,7 +42,7 @@ func TestPeaks(t *testing.T) {
 					}
 					peaks.Failed, want.Failed = nil, nil
 					if !reflect.DeepEqual(peaks, want) {
-						t.Errorf("%v %s in %d parts:\n%+v, want\n%+v", composition, precision, accumulate, peaks, want)
+						t.Errorf("%v %s in %d parts:\n%+v, want\n%+v", composition, in, accumulate, peaks, want)
 					}
 					limit.LimitBytes = want.AllocatedBytes / 2
 				}

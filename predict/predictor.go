@@ -8,6 +8,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/kernel"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
@@ -17,21 +18,6 @@ import (
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
-
-// Precision is the element types of a training.
-type Precision string
-
-// The precisions: everything float32; bfloat16 over float32 weights, by autocast
-// in the eager composition and with all activations in bfloat16 in the fused
-// one (nn.Options.Mixed); everything bfloat16.
-const (
-	FP32 Precision = "fp32"
-	AMP  Precision = "amp"
-	BF16 Precision = "bf16"
-)
-
-// Precisions lists them.
-func Precisions() []Precision { return []Precision{FP32, AMP, BF16} }
 
 // Workload is a training whose memory is to be predicted.
 type Workload struct {
@@ -46,7 +32,7 @@ type Workload struct {
 	MicroBatches          int
 	Optimizer             string
 	OptimizerOptions      optim.Options
-	Precision             Precision // FP32 when empty
+	Precision             precision.Precision
 	GradientCheckpointing bool
 	// KeepGradients has zero_grad set gradients to zero instead of dropping
 	// them.
@@ -177,16 +163,14 @@ func Prepare(w Workload) (*Prepared, error) {
 		w.Steps = 3
 	}
 	w.Accumulate = max(w.Accumulate, 1)
-	if w.Precision == "" {
-		w.Precision = FP32
-	}
+	w.Precision = w.Precision.OrDefault()
 	if w.Interrupted == nil {
 		w.Interrupted = func() error { return nil }
 	}
 	if w.Composition == nn.Fused {
 		w.Profile = session.Profile{}
-		if w.Precision == BF16 {
-			return nil, fmt.Errorf("precision %s: the fused composition keeps parameters in float32; it has %s and %s", w.Precision, FP32, AMP)
+		if err := w.Precision.Trained(); err != nil {
+			return nil, fmt.Errorf("the fused composition keeps parameters in float32: %w", err)
 		}
 	}
 	if _, err := optim.New(w.Optimizer, w.OptimizerOptions); err != nil {
@@ -197,14 +181,9 @@ func Prepare(w Workload) (*Prepared, error) {
 	if p.model, err = models.New(w.Model); err != nil {
 		return nil, err
 	}
-	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true}
-	switch w.Precision {
-	case AMP:
-		o.Autocast, o.Mixed = w.Composition == nn.Eager, w.Composition == nn.Fused
-		o.PadHead = w.Loss == train.CrossEntropy // as BuildGraph has it
-	case BF16:
-		o.DType = device.BFloat16
-	}
+	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true,
+		DType: w.Precision.Parameters(), Mixed: w.Precision.Mixed()}
+	o.PadHead = o.Mixed && w.Loss == train.CrossEntropy // as BuildGraph has it
 	o.Interrupted = w.Interrupted
 	graph, err := buildForPrediction(nn.NewBuilder(p.model, o), w)
 	if err != nil {
@@ -359,16 +338,17 @@ func (p *predictor) materialize() error {
 		}
 		v.Release()
 	}
-	if p.w.Precision != BF16 {
+	dt := p.w.Precision.Parameters()
+	if dt == device.Float32 {
 		return nil
 	}
 	for _, q := range s.Parameters() {
-		if err := s.Convert(q, device.BFloat16); err != nil {
+		if err := s.Convert(q, dt); err != nil {
 			return err
 		}
 	}
 	for _, v := range buffers {
-		if _, err := s.Allocate(device.Spec{DType: device.BFloat16, Shape: v.Shape}, label); err != nil {
+		if _, err := s.Allocate(device.Spec{DType: dt, Shape: v.Shape}, label); err != nil {
 			return err
 		}
 		v.Release()

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
@@ -35,7 +36,7 @@ func (s *search) changes() []change {
 			after = flag
 		}
 	}
-	precision := func(p Precision) {
+	in := func(p precision.Precision) {
 		list = append(list, change{kind: "precision", flag: "--precision " + string(p), apply: func(w *Workload) { w.Precision = p }})
 	}
 	optimizer(s.variants()...)
@@ -45,11 +46,11 @@ func (s *search) changes() []change {
 	}
 	// Heads that PyTorch pads in bfloat16 are not predicted in it.
 	narrow := s.base.Composition != nn.Eager || models.CheckHeads(s.base.Model, device.BFloat16) == nil
-	if narrow && (s.base.Precision == FP32 || s.base.Precision == "") {
-		precision(AMP)
+	if narrow && s.base.Precision.Storage() == device.Float32 {
+		in(precision.BF16Mixed)
 	}
-	if narrow && s.base.Precision != BF16 && s.base.Composition == nn.Eager {
-		precision(BF16)
+	if narrow && s.base.Precision.Parameters() == device.Float32 && s.base.Composition == nn.Eager {
+		in(precision.BF16)
 	}
 	optimizer(optim.Lighter(s.base.Optimizer)...)
 	return list

@@ -196,16 +196,12 @@ func (s *search) floor(w Workload) int64 {
 }
 
 func (s *search) stateFloor(w Workload) int64 {
-	bytes := int64(4)
-	if w.Precision == BF16 {
-		bytes = 2
-	}
 	optimizer, _, err := optim.Find(w.Optimizer)
 	if err != nil {
 		return 0 // nothing is known of it
 	}
 	// Parameters are bounded far below what could overflow.
-	n, err := size.Product(s.parameters, bytes, int64(2+optimizer.WholeTensors()))
+	n, err := size.Product(s.parameters, w.Precision.Parameters().Size(), int64(2+optimizer.WholeTensors()))
 	if err != nil {
 		return 0
 	}

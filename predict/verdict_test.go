@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
@@ -37,8 +38,8 @@ func TestFloor(t *testing.T) {
 	}
 	for name, config := range models {
 		for _, composition := range []nn.Composition{nn.Eager, nn.Fused} {
-			for _, precision := range Precisions() {
-				if composition == nn.Fused && precision == BF16 {
+			for _, in := range []precision.Precision{precision.FP32, precision.BF16Mixed, precision.BF16} {
+				if composition == nn.Fused && in == precision.BF16 {
 					continue
 				}
 				for _, checkpointing := range []bool{false, true} {
@@ -46,7 +47,7 @@ func TestFloor(t *testing.T) {
 						continue
 					}
 					w := Workload{Model: small(t, config), Shape: train.BatchShape{Rows: 1, Tokens: 8}, Loss: train.CrossEntropy,
-						Optimizer: "sgd", Composition: composition, Precision: precision, GradientCheckpointing: checkpointing, Steps: judgedSteps}
+						Optimizer: "sgd", Composition: composition, Precision: in, GradientCheckpointing: checkpointing, Steps: judgedSteps}
 					if name == "mlp" {
 						w.Shape = train.BatchShape{Rows: 1, Features: 16}
 					}
@@ -62,7 +63,7 @@ func TestFloor(t *testing.T) {
 						s := &search{parameters: own.Parameters}
 						floor, peak := s.floor(w), own.Recorder.Peak().AllocatedBytes
 						if floor > peak || floor < 2*own.Parameters*2 {
-							t.Errorf("%s %v %s %s: the floor is %d, the peak %d, of %d parameters", name, composition, precision, w.Optimizer, floor, peak, own.Parameters)
+							t.Errorf("%s %v %s %s: the floor is %d, the peak %d, of %d parameters", name, composition, in, w.Optimizer, floor, peak, own.Parameters)
 						}
 					}
 				}
@@ -157,7 +158,7 @@ func testRemediesRun(t *testing.T, config string, limits int) (pairs int) {
 		t.Fatal(err)
 	}
 	least := w
-	least.Shape.Rows, least.Optimizer, least.Precision, least.GradientCheckpointing = 1, "sgd", BF16, true
+	least.Shape.Rows, least.Optimizer, least.Precision, least.GradientCheckpointing = 1, "sgd", precision.BF16, true
 	p, err := Predict(least)
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +215,7 @@ func parseFlags(t *testing.T, w *Workload, flags string) (changes int) {
 		case "--optimizer":
 			w.Optimizer = value
 		case "--precision":
-			w.Precision = Precision(value)
+			w.Precision = precision.Precision(value)
 		case "--batch":
 			fmt.Sscan(value, &w.Shape.Rows)
 		case "--accumulate":

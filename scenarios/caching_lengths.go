@@ -208,7 +208,7 @@ func (l *lengths) run(ctx context.Context, name string) error {
 		if l.plans[n] != nil {
 			continue
 		}
-		g, err := train.BuildGraph(l.model, train.BatchShape{Rows: l.set.Batch, Tokens: n}, train.CrossEntropy, nn.Options{Training: true, Mixed: l.set.model.Mixed})
+		g, err := train.BuildGraph(l.model, train.BatchShape{Rows: l.set.Batch, Tokens: n}, train.CrossEntropy, nn.Options{Training: true, Mixed: l.set.model.Precision.Mixed()})
 		if err != nil {
 			return err
 		}

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
-	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/scenarios/hooks"
 )
@@ -246,10 +246,10 @@ func common() (list []mutation) {
 		list = append(list, mutation{"formulas", what, of(func(f *Formula) { f.AllocatedBytes += 4 }), "rows"})
 	}
 	for _, what := range []string{"parameters", "gradients", "state", "activations"} {
-		for _, run := range []string{"amp ", "bf16 ", "mixed "} {
+		for _, run := range []string{"bf16-mixed ", "bf16 ", "ours, bf16-mixed "} {
 			list = append(list, mutation{"formulas", run + what, of(func(rows []PrecisionRow) {
 				each(rows, func(r *PrecisionRow) {
-					if r.Precision != string(predict.FP32) {
+					if r.Precision != string(precision.FP32) {
 						r.ParameterBytes, r.GradientBytes, r.StateBytes, r.ActivationBytes = r.ParameterBytes+4, r.GradientBytes+4, r.StateBytes+4, 3*r.ActivationBytes
 					}
 				})

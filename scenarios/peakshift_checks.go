@@ -112,7 +112,7 @@ func peakMoves(c harness.Checker, set PeakShiftSettings, runs []*harness.Trained
 	case large.Settings.Batch <= small.Settings.Batch:
 		c.Open(name, source, claim, "the last batch size is not smaller than the first")
 		return
-	case set.model.Mixed:
+	case set.model.Precision.Mixed():
 		c.Open(name, source, claim, fmt.Sprintf("the claim is of float32; in mixed precision the peak is in %s at batch %d and in %s at batch %d",
 			large.Recorder.Peak().Phase, large.Settings.Batch, small.Recorder.Peak().Phase, small.Settings.Batch))
 		return

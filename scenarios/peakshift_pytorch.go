@@ -40,7 +40,7 @@ const pytorchTolerance = 0.005
 
 // comparePyTorch compares the trainings that PyTorch's figures are of.
 func comparePyTorch(o harness.Options, c harness.Checker, p *harness.Prose, results *PeakShiftResults, set PeakShiftSettings, runs []*harness.Trained) error {
-	if set.model.Mixed || set.Preset != pytorchQwenPreset || set.model.Tokens != pytorchQwenTokens || set.Optimizer != pytorchQwenOptimizer {
+	if set.model.Precision.Mixed() || set.Preset != pytorchQwenPreset || set.model.Tokens != pytorchQwenTokens || set.Optimizer != pytorchQwenOptimizer {
 		return nil
 	}
 	for _, r := range runs {

@@ -352,7 +352,7 @@ func TestOrigins(t *testing.T) {
 	out := mustHold(t, "cpu", "formulas")
 	for _, c := range out.Report.Checks {
 		want := report.Observed
-		for _, calculated := range []string{"amp ", "bf16 ", "mixed ", "input batch", "embedded", "attention, fused"} {
+		for _, calculated := range []string{"bf16-mixed ", "bf16 ", "ours, bf16-mixed ", "input batch", "embedded", "attention, fused"} {
 			if strings.HasPrefix(c.Name, calculated) {
 				want = report.Calculated
 			}

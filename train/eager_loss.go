@@ -53,7 +53,7 @@ func eagerCrossEntropy(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia
 	if x, err = aten.LogSoftmax(x); err != nil {
 		return nil, err
 	}
-	if b.Options().Autocast {
+	if b.Autocasts() {
 		// Autocast computes the loss itself in float32.
 		if x, err = aten.Cast(x, device.Float32, b.Serial()); err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/train"
 )
 
@@ -22,7 +23,9 @@ func TestMixedStoresHalf(t *testing.T) {
 	var losses [2][]float64
 	var saved, at [2]int64
 	for i := range 2 {
-		s.Mixed = i == 1
+		if i == 1 {
+			s.Precision = precision.BF16Mixed
+		}
 		dev := device.NewCPU(alloc.Config{})
 		defer dev.Close()
 		sources, err := s.OpenSources(miniText(t))
@@ -68,7 +71,7 @@ func TestMixedStoresHalf(t *testing.T) {
 func TestMixedHasPaddedHead(t *testing.T) {
 	s := miniSettings(t)
 	s.Model = s.Model.With(map[string]any{"vocab_size": 29})
-	s.Mixed = true
+	s.Precision = precision.BF16Mixed
 	text := miniText(t)
 	if n := text.Vocabulary.Size(); n > 29 {
 		t.Fatalf("the text has %d characters", n)
@@ -128,7 +131,7 @@ func TestMixedHasPaddedHead(t *testing.T) {
 func TestPaddingIsNoToken(t *testing.T) {
 	s := miniSettings(t)
 	s.Model = s.Model.With(map[string]any{"vocab_size": 29})
-	s.Mixed, s.Dropout = true, 0
+	s.Precision, s.Dropout = precision.BF16Mixed, 0
 	sources, err := s.OpenSources(miniText(t))
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +186,7 @@ func TestPaddingIsNoToken(t *testing.T) {
 // evaluateAgain evaluates the weights of a training in float32.
 func evaluateAgain(t *testing.T, tr *train.Trainer, s train.Settings, sources train.Sources) train.Evaluation {
 	t.Helper()
-	s.Mixed = false
+	s.Precision = precision.FP32
 	dev := device.NewCPU(alloc.Config{})
 	t.Cleanup(func() { dev.Close() })
 	other, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
@@ -203,7 +206,7 @@ func evaluateAgain(t *testing.T, tr *train.Trainer, s train.Settings, sources tr
 
 func TestMixedRefusesFloat64(t *testing.T) {
 	s := miniSettings(t)
-	s.Mixed, s.DType = true, "float64"
+	s.Precision, s.DType = precision.BF16Mixed, "float64"
 	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "float32") {
 		t.Errorf("mixed precision over float64: %v", err)
 	}

@@ -1,10 +1,12 @@
 package train
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/device/size"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
@@ -37,11 +39,29 @@ type Settings struct {
 	EvaluateEvery   int    `json:"evaluate_every,omitempty"`
 	EvaluateBatches int    `json:"evaluate_batches,omitempty"`
 	DType           string `json:"dtype"`
-	// Mixed is mixed precision: activations are stored and matrices multiplied
-	// in bfloat16, over parameters of DType, which must be float32. Sums,
-	// statistics, losses, gradients of parameters and optimizer state are
-	// float32 too. See nn.Options.Mixed.
-	Mixed bool `json:"mixed_bf16,omitempty"`
+	// Precision is FP32 when empty. In a mixed one activations are stored and
+	// matrices multiplied in bfloat16, over parameters of DType, which must be
+	// float32; sums, statistics, losses, gradients of parameters and optimizer
+	// state are float32 too. How products of float32 matrices are rounded is the
+	// device's to do: it was opened with the precision.
+	Precision precision.Precision `json:"precision,omitempty"`
+}
+
+// UnmarshalJSON reads settings, also those that were saved when mixed precision
+// was a member of its own, mixed_bf16.
+func (s *Settings) UnmarshalJSON(b []byte) error {
+	type settings Settings
+	old := struct {
+		*settings
+		Mixed bool `json:"mixed_bf16"`
+	}{settings: (*settings)(s)}
+	if err := json.Unmarshal(b, &old); err != nil {
+		return err
+	}
+	if old.Mixed {
+		s.Precision = precision.BF16Mixed
+	}
+	return nil
 }
 
 // Validate finds what cannot be trained.
@@ -70,10 +90,19 @@ func (s *Settings) Validate() error {
 		return fmt.Errorf("dropout %v: it must be from 0 up to, but not including, 1", s.Dropout)
 	}
 	dt, err := s.dtype()
-	if err == nil && s.Mixed && dt != device.Float32 {
-		err = fmt.Errorf("dtype %v with mixed precision: bfloat16 activations go with parameters of float32", dt)
+	if err != nil {
+		return err
 	}
-	return err
+	if _, err := precision.Parse(string(s.Precision.OrDefault())); err != nil {
+		return err
+	}
+	if err := s.Precision.Trained(); err != nil {
+		return err
+	}
+	if s.Precision.Mixed() && dt != s.Precision.Parameters() {
+		return fmt.Errorf("dtype %v with precision %s: bfloat16 activations go with parameters of float32", dt, s.Precision)
+	}
+	return nil
 }
 
 // samples finds more rows or tokens than can be counted.
@@ -87,7 +116,7 @@ func (s *Settings) samples() error {
 // options are the builder's for a graph of the model that is not trained.
 func (s *Settings) options() (nn.Options, error) {
 	dt, err := s.dtype()
-	return nn.Options{DType: dt, Mixed: s.Mixed}, err
+	return nn.Options{DType: dt, Mixed: s.Precision.Mixed()}, err
 }
 
 // dtype is the element type of parameters and, but for mixed precision, of

@@ -29,7 +29,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", default="bin/gpubench")
     parser.add_argument("--workloads", default="gpt-char,gpt-char-2,gpt2s,qwen,qwen-2")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16-mixed"])
     parser.add_argument("--optimizer", default="adamw", choices=["adamw", "adamw-fused"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="PyTorch with torch.compile beside eager mode")

@@ -18,6 +18,7 @@ import (
 	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/cuda"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
@@ -36,7 +37,7 @@ type workload struct {
 	Steps  int             `json:"steps"`
 
 	optimizer string
-	mixed     bool
+	precision precision.Precision
 }
 
 // measured is what is printed of a workload.
@@ -56,7 +57,7 @@ type measured struct {
 
 func main() {
 	names := flag.String("workloads", "gpt-char,gpt-char-2,gpt2s,qwen,qwen-2", "names in workloads.json, with commas")
-	precision := flag.String("precision", "fp32", "fp32; tf32: products of float32 matrices round their operands; bf16: mixed precision")
+	in := flag.String("precision", string(precision.FP32), precision.Usage())
 	optimizer := flag.String("optimizer", "adamw", "adamw, PyTorch's default with temporaries, or adamw-fused")
 	profile := flag.Bool("profile", false, "print the time of each kind of call, after two steps of each workload")
 	cpu := flag.String("cpuprofile", "", "file for a profile of the host's work")
@@ -73,41 +74,41 @@ func main() {
 		defer f.Close()
 		defer pprof.StopCPUProfile()
 	}
-	if err := run(strings.Split(*names, ","), *precision, *optimizer, *profile); err != nil {
+	if err := run(strings.Split(*names, ","), *in, *optimizer, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "gpu:", err)
 		os.Exit(1)
 	}
 }
 
-func run(names []string, precision, optimizer string, profile bool) error {
+func run(names []string, in, optimizer string, profile bool) error {
 	var workloads map[string]workload
 	if err := json.Unmarshal(workloadsJSON, &workloads); err != nil {
 		return fmt.Errorf("workloads.json: %w", err)
 	}
-	mixed, p := precision == "bf16", cuda.FP32
-	if !mixed {
-		var err error
-		if p, err = cuda.ParsePrecision(precision); err != nil {
-			return err
-		}
+	p, err := precision.Parse(in)
+	if err == nil {
+		err = p.Trained()
+	}
+	if err != nil {
+		return err
 	}
 	for _, name := range names {
 		w, ok := workloads[name]
 		if !ok {
 			return fmt.Errorf("unknown workload %q", name)
 		}
-		w.optimizer, w.mixed = optimizer, mixed
-		o := cuda.Options{Precision: p}
+		w.optimizer, w.precision = optimizer, p
+		o := cuda.Options{Products: p.Products()}
 		if profile {
 			w.Steps = 2
 			o.Profile = os.Stderr
-			fmt.Fprintf(os.Stderr, "\n%s, %s\n", name, precision)
+			fmt.Fprintf(os.Stderr, "\n%s, %s\n", name, p)
 		}
 		m, err := measure(w, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		m.Workload, m.Program, m.Precision, m.Optimizer = name, "tidemark", precision, optimizer
+		m.Workload, m.Program, m.Precision, m.Optimizer = name, "tidemark", in, optimizer
 		if err := json.NewEncoder(os.Stdout).Encode(m); err != nil {
 			return err
 		}
@@ -185,7 +186,7 @@ func start(w workload, o cuda.Options, r *instrument.Recorder) (t *training, err
 	}
 	s := train.Settings{Model: config, Data: train.DataSettings{Kind: "random-tokens"}, Loss: w.Loss, Steps: w.Steps + warmUp,
 		Batch: w.Batch, Accumulate: 1, Tokens: w.Tokens, Optimizer: w.optimizer, Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-4},
-		Seed: 1, DType: "float32", Mixed: w.mixed}
+		Seed: 1, DType: "float32", Precision: w.precision}
 	t = &training{recorder: r}
 	if t.sources, err = s.OpenSources(nil); err != nil {
 		return nil, err

@@ -1,8 +1,8 @@
 """The workloads of workloads.json in PyTorch: prints a line of JSON for each.
 
-    python3 pytorch.py [--workloads gpt-char,gpt2s] [--precision fp32|tf32|bf16] [--compile] [--profile]
+    python3 pytorch.py [--workloads gpt-char,gpt2s] [--precision fp32|tf32|bf16-mixed] [--compile] [--profile]
 
-bf16 is autocast with float32 weights. The optimizer is AdamW with PyTorch's
+bf16-mixed is autocast with float32 weights. The optimizer is AdamW with PyTorch's
 defaults for everything but the learning rate.
 """
 import argparse
@@ -75,7 +75,7 @@ def measure(name, w, args):
         ids = torch.randint(vocabulary, (w["batch"], w["tokens"] + 1), device="cuda")
         torch.cuda.synchronize()
         began = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16, enabled=args.precision == "bf16"):
+        with torch.autocast("cuda", torch.bfloat16, enabled=args.precision == "bf16-mixed"):
             y = logits(model, ids[:, :-1].contiguous())
             if w["loss"] == "mean":
                 loss = y.mean()
@@ -112,7 +112,7 @@ def measure(name, w, args):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--workloads", default="gpt-char,gpt-char-2,gpt2s,qwen,qwen-2")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16-mixed"])
     parser.add_argument("--optimizer", default="adamw", choices=["adamw", "adamw-fused"])
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--profile", action="store_true")

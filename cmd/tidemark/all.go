@@ -38,7 +38,7 @@ func runAll(c *cli.Context) error {
 	}
 	var folders []folder
 	all := scenarios.All()
-	if dev.mixed() {
+	if dev.precision.Mixed() {
 		all = slices.DeleteFunc(all, func(s harness.Scenario) bool { return !s.Mixed })
 	}
 	for _, s := range all {
@@ -93,7 +93,7 @@ func runOne(c *cli.Context, dev chosen, s harness.Scenario, dir folder) (scenari
 	if err != nil {
 		return x, err
 	}
-	values.Mixed = dev.mixed()
+	values.Precision = dev.precision
 	o, err := s.Run(c.Context, harness.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
 		Progress: progressTo(c.App.ErrWriter, dev.Kind)})
 	if o != nil && len(o.Report.Runs) > 0 {

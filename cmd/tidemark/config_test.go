@@ -35,7 +35,7 @@ func TestPrecisionOfTheConfig(t *testing.T) {
 		{`,"dtype":"float32"`, "", "fp32", "config (dtype)"},
 		{`,"torch_dtype":"torch.float16"`, "", "bf16", "config (torch_dtype float16, of bfloat16's sizes)"},
 		{`,"dtype":"bfloat16"`, "--precision fp32", "fp32", "flag"},
-		{`,"dtype":"float64"`, "--precision amp", "amp", "flag"},
+		{`,"dtype":"float64"`, "--precision bf16-mixed", "bf16-mixed", "flag"},
 		{`,"dtype":"bfloat16"`, "--composition fused", "fp32", "default (the fused composition keeps parameters in float32, whatever dtype says)"},
 	} {
 		args := append([]string{"estimate", "--config", writeConfig(t, "c", tinyLlama+c.keys+"}"), "--seq", "8", "--card", "h200"}, strings.Fields(c.flags)...)
@@ -168,7 +168,7 @@ func TestHeadsOfNoWholeVectors(t *testing.T) {
 	if code != shell.ExitDone || !strings.Contains(out, "does not fit") || strings.Contains(out, "--precision") {
 		t.Errorf("status %d, %q\n%s", code, errs, out)
 	}
-	for _, p := range []string{"bf16", "amp"} {
+	for _, p := range []string{"bf16", "bf16-mixed"} {
 		code, out, errs := tidemark(t, append(args, "--precision", p)...)
 		if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "heads of 17 elements in bfloat16") {
 			t.Errorf("%s: status %d, %q", p, code, errs)

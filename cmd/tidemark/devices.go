@@ -9,7 +9,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/catalog"
-	"github.com/tidemark-lab/tidemark/device/cuda"
+	"github.com/tidemark-lab/tidemark/device/precision"
 )
 
 // chosen is the device that the command line asked for.
@@ -20,18 +20,10 @@ type chosen struct {
 	config alloc.Config
 	with   func(alloc.Config) (device.Device, error)
 	// conf is the text of config, and sources says where the settings came from.
-	conf    string
-	sources map[string]string
-	// precision is fp32, tf32 or bf16.
-	precision string
+	conf      string
+	sources   map[string]string
+	precision precision.Precision
 }
-
-// mixed says that training is to be in mixed precision.
-func (c chosen) mixed() bool { return c.precision == mixedPrecision }
-
-// mixedPrecision is the value of --precision for bfloat16 activations over
-// float32 weights; the others are the GPU's own.
-const mixedPrecision = "bf16"
 
 // open opens the device with the settings that the command line gave.
 func (c chosen) open() (device.Device, error) { return c.with(c.config) }
@@ -40,7 +32,7 @@ func deviceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "device", Value: catalog.Auto, Usage: catalog.Usage() + ", or " + catalog.Auto + ": a GPU when there is one, else meta"},
 		allocConfFlag(),
-		&cli.StringFlag{Name: "precision", Value: "fp32", Usage: "fp32; tf32: a GPU's products of float32 matrices round their operands to 11 bits; bf16: mixed precision, activations and products in bfloat16 over float32 weights (a saved training has its own)"},
+		&cli.StringFlag{Name: "precision", Value: string(precision.FP32), Usage: precision.Usage() + " (only predicted); a saved training has its own"},
 		&cli.Int64Flag{Name: "limit-bytes", Usage: "most bytes that the allocator may reserve; 0 for no limit"},
 	}
 }
@@ -55,7 +47,6 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 		return chosen{}, fmt.Errorf("--limit-bytes %d: it must not be negative", config.LimitBytes)
 	}
 	chosen, err := chooseKind(c, config)
-	chosen.precision = c.String("precision")
 	chosen.conf, chosen.sources = conf, settingSources(c, source)
 	return chosen, err
 }
@@ -63,12 +54,14 @@ func chooseDevice(c *cli.Context) (chosen, error) {
 // chooseKind reads --device and --precision.
 func chooseKind(c *cli.Context, config alloc.Config) (chosen, error) {
 	o := catalog.Options{Alloc: config}
-	if p := c.String("precision"); p != mixedPrecision {
-		var err error
-		if o.Precision, err = cuda.ParsePrecision(p); err != nil {
-			return chosen{}, fmt.Errorf("--precision %q: it is fp32, tf32 or bf16", p)
-		}
+	p, err := precision.Parse(c.String("precision"))
+	if err == nil {
+		err = p.Trained()
 	}
+	if err != nil {
+		return chosen{}, fmt.Errorf("--%w", err)
+	}
+	o.Products = p.Products()
 	if os.Getenv("TIDEMARK_PROFILE") != "" {
 		o.Profile = os.Stderr
 	}
@@ -76,14 +69,14 @@ func chooseKind(c *cli.Context, config alloc.Config) (chosen, error) {
 	if err != nil {
 		return chosen{}, err
 	}
-	if o.Precision != cuda.FP32 && !choice.RoundsProducts {
+	if o.Products != precision.Exact && !choice.RoundsProducts {
 		why := fmt.Sprintf("the device %s computes in the type of its tensors", choice.Kind)
 		if choice.Note != "" {
 			why = choice.Note
 		}
-		return chosen{}, fmt.Errorf("--precision %v: only a GPU has it; %s", o.Precision, why)
+		return chosen{}, fmt.Errorf("--precision %v: only a GPU has it; %s", p, why)
 	}
-	return chosen{Choice: choice, config: config, with: func(c alloc.Config) (device.Device, error) {
+	return chosen{Choice: choice, precision: p, config: config, with: func(c alloc.Config) (device.Device, error) {
 		o := o
 		o.Alloc = c
 		return choice.Open(o)

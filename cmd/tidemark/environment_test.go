@@ -24,8 +24,8 @@ func TestEnvironmentWithoutGPU(t *testing.T) {
 		{"environment --device cuda:-1", shell.ExitError, "the number of a GPU"},
 		{"environment all", shell.ExitError, "takes no arguments"},
 		{"run linear --device meta --precision tf32", shell.ExitError, "only a GPU has it"},
-		{"run linear --device cuda --precision fp16", shell.ExitError, "it is fp32, tf32 or bf16"},
-		{"run linear --device meta --precision bf16", shell.ExitError, "peak-shift have it"},
+		{"run linear --device cuda --precision fp16", shell.ExitError, "it is fp32, tf32, bf16-mixed or bf16"},
+		{"run linear --device meta --precision bf16-mixed", shell.ExitError, "peak-shift have it"},
 		{"run linear --device cuda", shell.ExitNoDevice, "-tags gpu"},
 	} {
 		var out, errors bytes.Buffer

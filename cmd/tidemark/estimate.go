@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 	"github.com/tidemark-lab/tidemark/nn"
@@ -39,7 +40,7 @@ func estimateFlags() []cli.Flag {
 		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 1024)"},
 		&cli.IntFlag{Name: "steps", Value: 3, Usage: "training steps to predict; the third is like all later ones"},
 		&cli.StringFlag{Name: "optimizer", Value: "adamw", Usage: joinNames(optim.Names())},
-		&cli.StringFlag{Name: "precision", DefaultText: "the config's dtype, or fp32", Usage: "fp32, amp (bfloat16 autocast; fused: mixed precision, as train has it) or bf16 (everything bfloat16; eager only)"},
+		&cli.StringFlag{Name: "precision", DefaultText: "the config's dtype, or fp32", Usage: precision.Usage() + " (eager only); in the eager composition mixed is PyTorch's autocast"},
 		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
 		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
 		&cli.BoolFlag{Name: "keep-gradients", Usage: "zero_grad(set_to_none=False): gradients are kept and zeroed"},
@@ -151,20 +152,20 @@ func inGiB(n int64) string { return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30)) 
 
 // estimateSettings are the resolved settings of an estimate.
 type estimateSettings struct {
-	Model                 models.Config `json:"model"`
-	Batch                 int           `json:"batch"`
-	Tokens                int           `json:"tokens,omitempty"`
-	Steps                 int           `json:"steps"`
-	Optimizer             string        `json:"optimizer"`
-	Precision             string        `json:"precision"`
-	Attention             string        `json:"attention"` // as transformers' attn_implementation has it
-	GradientCheckpointing bool          `json:"gradient_checkpointing"`
-	Accumulate            int           `json:"accumulate"`
-	KeepGradients         bool          `json:"keep_gradients"`
-	Composition           string        `json:"composition"`
-	Loss                  string        `json:"loss"`
-	Profile               string        `json:"profile"`
-	AllocConf             string        `json:"alloc_conf"`
+	Model                 models.Config       `json:"model"`
+	Batch                 int                 `json:"batch"`
+	Tokens                int                 `json:"tokens,omitempty"`
+	Steps                 int                 `json:"steps"`
+	Optimizer             string              `json:"optimizer"`
+	Precision             precision.Precision `json:"precision"`
+	Attention             string              `json:"attention"` // as transformers' attn_implementation has it
+	GradientCheckpointing bool                `json:"gradient_checkpointing"`
+	Accumulate            int                 `json:"accumulate"`
+	KeepGradients         bool                `json:"keep_gradients"`
+	Composition           string              `json:"composition"`
+	Loss                  string              `json:"loss"`
+	Profile               string              `json:"profile"`
+	AllocConf             string              `json:"alloc_conf"`
 	// Sources is report.Settings.Sources.
 	Sources    map[string]string `json:"sources"`
 	LimitBytes int64             `json:"limit_bytes"`
@@ -225,7 +226,7 @@ func workloadOf(c *cli.Context) (predict.Workload, estimateSettings, error) {
 	w.Steps, w.Accumulate, w.Optimizer = c.Int("steps"), c.Int("accumulate"), c.String("optimizer")
 	w.GradientCheckpointing, w.KeepGradients = c.Bool("gradient-checkpointing"), c.Bool("keep-gradients")
 	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Optimizer: w.Optimizer,
-		Precision: string(w.Precision), Attention: "sdpa", GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
+		Precision: w.Precision, Attention: "sdpa", GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
 		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: string(w.Loss), Profile: w.Profile.Name,
 		AllocConf: conf, Sources: settingSources(c, confSource), LimitBytes: w.Allocator.LimitBytes}
 	s.Sources["precision"] = from

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
@@ -14,33 +15,32 @@ import (
 // precisionOf is the precision of an estimate and where it comes from: from
 // --precision or, without it, from the config's dtype, in which transformers
 // makes and loads the model; else it is PyTorch's default.
-func precisionOf(c *cli.Context, config models.Config, composition nn.Composition) (p predict.Precision, from string, err error) {
+func precisionOf(c *cli.Context, config models.Config, composition nn.Composition) (p precision.Precision, from string, err error) {
 	if c.IsSet("precision") {
-		p = predict.Precision(c.String("precision"))
-		if p != predict.FP32 && p != predict.AMP && p != predict.BF16 {
-			return p, "", fmt.Errorf("--precision %q: it is fp32, amp or bf16", p)
+		if p, err = precision.Parse(c.String("precision")); err != nil {
+			return p, "", fmt.Errorf("--%w", err)
 		}
 		return p, report.FromFlag, nil
 	}
 	key, dtype := config.Precision()
 	switch {
 	case dtype == "":
-		return predict.FP32, report.FromDefault, nil
+		return precision.FP32, report.FromDefault, nil
 	case composition == nn.Fused:
-		return predict.FP32, report.FromDefault + " (the fused composition keeps parameters in float32, whatever " + key + " says)", nil
+		return precision.FP32, report.FromDefault + " (the fused composition keeps parameters in float32, whatever " + key + " says)", nil
 	case dtype == "float32":
-		return predict.FP32, "config (" + key + ")", nil
+		return precision.FP32, "config (" + key + ")", nil
 	case dtype == "bfloat16":
-		return predict.BF16, "config (" + key + ")", nil
+		return precision.BF16, "config (" + key + ")", nil
 	case dtype == "float16":
-		return predict.BF16, "config (" + key + " float16, of bfloat16's sizes)", nil
+		return precision.BF16, "config (" + key + " float16, of bfloat16's sizes)", nil
 	}
-	return "", "", fmt.Errorf("the config's %s is %s: give --precision fp32, amp or bf16", key, dtype)
+	return "", "", fmt.Errorf("the config's %s is %s: give --precision %s", key, dtype, precision.Names())
 }
 
 // choicesOf says what an estimate takes for granted beside numbers of bytes.
 func choicesOf(w predict.Workload, s estimateSettings) []report.Assumption {
-	list := []report.Assumption{{Name: "precision " + s.Precision, Basis: report.Assumed, Why: "source: " + s.Sources["precision"]}}
+	list := []report.Assumption{{Name: "precision " + string(s.Precision), Basis: report.Assumed, Why: "source: " + s.Sources["precision"]}}
 	if w.Composition != nn.Eager || w.Shape.Tokens == 0 {
 		return list
 	}

@@ -41,11 +41,11 @@ func TestEstimateRefuses(t *testing.T) {
 		{"--kv-layers 3", "--kv-heads 0"},
 		{"--preset gpt2 --batch 0", "--batch 0"},
 		{"--preset gpt2 --seq 1025", "--seq 1025"},
-		{"--preset gpt2 --precision fp8", "fp32, amp or bf16"},
+		{"--preset gpt2 --precision fp8", "fp32, tf32, bf16-mixed or bf16"},
 		{"--preset gpt2 --profile tpu", "h200"},
-		{"--preset gpt2 --optimizer tiger", "lion"},
+		{"--preset gpt2 --optimizer tiger", "tiger"},
 		{"--preset gpt2 --limit-gib -1", "--limit-gib"},
-		{"--preset gpt2 --composition fused --precision bf16", "fp32 and amp"},
+		{"--preset gpt2 --composition fused --precision bf16", "fp32, tf32 or bf16-mixed"},
 		{"--preset gpt2 --card abacus", "abacus"},
 		{"--preset mlp-digits --seq 4", "dense net"},
 	} {
@@ -95,7 +95,7 @@ func TestEstimateJSON(t *testing.T) {
 // TestEstimateFragmented is about a card with enough memory for what is
 // allocated, but not in the pieces that the cache is in.
 func TestEstimateFragmented(t *testing.T) {
-	args := []string{"estimate", "--preset", "gpt2", "--batch", "100", "--precision", "amp", "--accumulate", "4", "--card", "h200"}
+	args := []string{"estimate", "--preset", "gpt2", "--batch", "100", "--precision", "bf16-mixed", "--accumulate", "4", "--card", "h200"}
 	code, out, errs := tidemark(t, args...)
 	if code != shell.ExitDone {
 		t.Fatal(errs)

@@ -49,7 +49,7 @@ func loadTrained(c *cli.Context, rec *instrument.Recorder) (*train.Trainer, func
 	}
 	t, err := train.Resume(d, rec, from, func(s *train.Settings) {
 		if c.IsSet("precision") {
-			s.Mixed = dev.mixed()
+			s.Precision = dev.precision
 		}
 	}, train.TrainerOptions{WeightsOnly: true, Session: session.Options{Interrupted: c.Context.Err}})
 	if err != nil {

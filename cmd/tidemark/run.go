@@ -100,11 +100,11 @@ func scenarioOptions(c *cli.Context, dev chosen, s harness.Scenario) (harness.Op
 			given[f.Name] = fmt.Sprint(dev.WorkspaceBytes)
 		}
 	}
-	if dev.mixed() && !s.Mixed {
-		return harness.Options{}, fmt.Errorf("--precision %s: %s is an experiment in float32; %s have it", mixedPrecision, s.Name, mixedScenarios())
+	if dev.precision.Mixed() && !s.Mixed {
+		return harness.Options{}, fmt.Errorf("--precision %s: %s is an experiment in float32; %s have it", dev.precision, s.Name, mixedScenarios())
 	}
 	values, err := s.Resolve(dev.Kind, given)
-	values.Mixed = dev.mixed()
+	values.Precision = dev.precision
 	return harness.Options{Open: dev.with, Alloc: dev.config, Device: dev.Kind, Values: values,
 		Progress: progressTo(c.App.ErrWriter, dev.Kind)}, err
 }

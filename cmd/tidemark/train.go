@@ -14,11 +14,11 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/catalog"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
-
 	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -373,12 +373,7 @@ func (j *training) settings(c *cli.Context) report.Settings {
 }
 
 // precision is that of --precision, or of the saved training that goes on.
-func (j *training) precision() string {
-	if j.trainer.Settings.Mixed {
-		return mixedPrecision
-	}
-	return j.dev.precision
-}
+func (j *training) precision() precision.Precision { return j.trainer.Settings.Precision.OrDefault() }
 
 func describeTraining(w io.Writer, j *training) {
 	if j.dev.Note != "" {

@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/tidemark-lab/tidemark/optim"
-
 	"github.com/tidemark-lab/tidemark/scenarios/harness"
 	"github.com/tidemark-lab/tidemark/train"
 )

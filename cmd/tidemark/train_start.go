@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/train"
@@ -94,7 +95,7 @@ func (j *training) chooseSettings(c *cli.Context) (train.Settings, error) {
 	if err != nil {
 		return settings, err
 	}
-	settings.Mixed = j.dev.mixed()
+	settings.Precision = j.dev.precision
 	if err := settings.Validate(); err != nil {
 		return settings, err
 	}
@@ -128,10 +129,36 @@ func (j *training) resumed(c *cli.Context) (train.Settings, error) {
 	if err != nil {
 		return settings, err
 	}
-	if c.IsSet("precision") && settings.Mixed != j.dev.mixed() {
-		return settings, errors.New("--resume: the saved training goes on in its own precision; leave --precision out")
+	if err := j.ownPrecision(c, &settings); err != nil {
+		return settings, err
 	}
 	return settings, movedText(c, &settings)
+}
+
+// ownPrecision has a saved training go on in its own precision. How products of
+// float32 matrices are rounded changes nothing that was saved: it can be chosen
+// anew.
+func (j *training) ownPrecision(c *cli.Context, s *train.Settings) error {
+	saved := s.Precision.OrDefault()
+	if c.IsSet("precision") {
+		if saved.Storage() != j.dev.precision.Storage() {
+			return fmt.Errorf("--resume: the saved training goes on in its own precision, %s; leave --precision out", saved)
+		}
+		s.Precision = j.dev.precision
+		return nil
+	}
+	if saved.Products() == precision.Exact {
+		return nil
+	}
+	if err := c.Set("precision", string(saved)); err != nil {
+		return err
+	}
+	dev, err := chooseDevice(c)
+	if err != nil {
+		return fmt.Errorf("--resume: the saved training is in %s: %w (--precision %s goes on without it)", saved, err, precision.FP32)
+	}
+	j.dev = dev
+	return nil
 }
 
 // openSave takes the folder that the training is saved to.

@@ -11,13 +11,15 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/cuda"
+	"github.com/tidemark-lab/tidemark/device/precision"
 )
 
 // Options are what a device is opened with. The zero value is the default.
 type Options struct {
 	Alloc alloc.Config
-	// Precision is of the products of float32 matrices, where Kind.RoundsProducts.
-	Precision cuda.Precision
+	// Products is how products of float32 matrices are computed, where
+	// Kind.RoundsProducts.
+	Products precision.Products
 	// Profile gets a table of the time of each kind of call, where a device
 	// measures it.
 	Profile io.Writer
@@ -47,7 +49,7 @@ var rows = []Row{
 			return err
 		},
 		open: func(number int, o Options) (device.Device, error) {
-			d, err := cuda.Open(number, cuda.Options{Alloc: o.Alloc, Precision: o.Precision, Profile: o.Profile})
+			d, err := cuda.Open(number, cuda.Options{Alloc: o.Alloc, Products: o.Products, Profile: o.Profile})
 			if err != nil {
 				return nil, err // not a Device that is nil
 			}

@@ -106,7 +106,7 @@ func (d *Device) newProduct(k productKey) *fastProduct {
 	if d.blasWorkspace.Addr != 0 {
 		bytes = d.blasWorkspace.Bytes()
 	}
-	r := C.tidemark_product_create(d.ccontext(), d.blas, C.int(d.options.Precision), blasTypes[k.operands], blasTypes[k.to],
+	r := C.tidemark_product_create(d.ccontext(), d.blas, C.int(d.options.Products), blasTypes[k.operands], blasTypes[k.to],
 		flag(k.ta), flag(k.tb), C.int(k.m), C.int(k.n), C.int(k.k), C.int64_t(k.lda), C.int64_t(k.ldb), C.int64_t(k.ldc), flag(k.bias), C.size_t(bytes), C.uint(k.alignment),
 		&p.product, &n)
 	if r != 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/cuda"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
@@ -275,7 +276,7 @@ func TestTrainingsEqualOnAllDevices(t *testing.T) {
 					return first
 				}
 				twice("float32")
-				s.Mixed = true
+				s.Precision = precision.BF16Mixed
 				card = twice("mixed precision")
 				mixedCPU := device.NewCPU(alloc.Config{})
 				defer mixedCPU.Close()

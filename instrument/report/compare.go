@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 )
 
@@ -30,7 +31,7 @@ type Compared struct {
 	Scenario string `json:"scenario"`
 	Device   Device `json:"device"`
 	// Precision is Report.Precision.
-	Precision string `json:"precision,omitempty"`
+	Precision precision.Precision `json:"precision,omitempty"`
 }
 
 // SettingChange is a setting that differs; nested ones have a path for a name.

@@ -8,7 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/tidemark-lab/tidemark/device/precision"
 )
 
 // maxReportBytes bounds the reports that are read.
@@ -75,11 +78,23 @@ func parse(data []byte) (*Report, error) {
 	if settings, ok := members["settings"]; ok {
 		r.Settings = settings
 	}
+	if r.Precision == precision.BF16 && formerlyMixed(r.Settings) {
+		r.Precision = precision.BF16Mixed
+	}
 	for i := range r.Checks {
 		c := &r.Checks[i]
 		c.Expected, c.Observed = number(c.Expected), number(c.Observed)
 	}
 	return &r, nil
+}
+
+// formerlyMixed says that settings are of a time when bf16 was the name of
+// bf16-mixed, and mixed_bf16 a setting of its own.
+func formerlyMixed(settings any) bool {
+	list, err := Flatten(settings)
+	return err == nil && slices.ContainsFunc(list, func(s Setting) bool {
+		return (s.Name == "mixed_bf16" || strings.HasSuffix(s.Name, ".mixed_bf16")) && s.Value == "true"
+	})
 }
 
 // number is a value with an integer for a json.Number that is one, and a float

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report/internal/made"
 	"github.com/tidemark-lab/tidemark/instrument/show"
@@ -193,5 +194,20 @@ func TestMatchRuns(t *testing.T) {
 	}
 	if want := "[x=p same=same same=same y=q -=r]"; fmt.Sprint(got) != want {
 		t.Errorf("runs are matched as %v, want %s", got, want)
+	}
+}
+
+// TestFormerPrecision reads the recorded report of a time when bf16 was the name
+// of bf16-mixed, beside one in float32.
+func TestFormerPrecision(t *testing.T) {
+	for file, want := range map[string]precision.Precision{
+		"h200-2026-12-01-peak-shift-bf16.json":    precision.BF16Mixed,
+		"h200-2026-12-01-checkpointing-bf16.json": precision.BF16Mixed,
+		"h200-2026-12-01-peak-shift.json":         precision.FP32,
+	} {
+		r, _, err := ReadFile("../../docs/results/" + file)
+		if err != nil || r.Precision != want {
+			t.Errorf("%s is in %v: %v", file, r.Precision, err)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
@@ -42,10 +43,8 @@ type Report struct {
 	Tidemark string `json:"tidemark"`
 	Scenario string `json:"scenario"`
 	Device   Device `json:"device"`
-	// Precision is fp32, tf32 or bf16: mixed precision with activations in
-	// bfloat16 over float32 weights. Empty where a run has no arithmetic to
-	// choose it for.
-	Precision string `json:"precision,omitempty"`
+	// Precision is empty where a run has no arithmetic to choose it for.
+	Precision precision.Precision `json:"precision,omitempty"`
 	// Headline is what was found, in a sentence or a few, before any number of
 	// the tables; it stands first on the page and on the terminal.
 	Headline string `json:"headline,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
@@ -47,19 +48,16 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 
 // describePrecision is what follows the device where it is not the usual
 // float32.
-func describePrecision(precision string) string {
-	switch precision {
-	case "", "fp32":
+func describePrecision(p precision.Precision) string {
+	if p.OrDefault() == precision.FP32 {
 		return ""
-	case "bf16":
-		return ", mixed precision (activations bfloat16, weights float32)"
 	}
-	return ", precision " + precision
+	return fmt.Sprintf(", %s: %s", p, p.Text())
 }
 
 // Describe names a device, and the precision of what runs there where it is not
 // the usual float32.
-func (d Device) Describe(precision string) string {
+func (d Device) Describe(p precision.Precision) string {
 	s := d.Kind
 	if d.Name != "" && d.Name != d.Kind {
 		s += " (" + d.Name + ")"
@@ -73,7 +71,7 @@ func (d Device) Describe(precision string) string {
 	if d.MemoryBytes != nil {
 		s += ", " + show.Bytes(*d.MemoryBytes, false) + " of memory"
 	}
-	return s + describePrecision(precision)
+	return s + describePrecision(p)
 }
 
 // textWriter is a report in the making.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/predict"
@@ -83,7 +84,7 @@ const processBytes = 65 << 20
 func (r *Record) Workload() (predict.Workload, error) {
 	w := predict.Workload{
 		Shape: train.BatchShape{Rows: r.Batch, Tokens: r.Tokens}, Loss: train.CrossEntropy, Steps: len(r.Steps),
-		Accumulate: r.Accumulate, Optimizer: r.Optimizer, Precision: predict.FP32,
+		Accumulate: r.Accumulate, Optimizer: r.Optimizer, Precision: precision.FP32,
 		GradientCheckpointing: r.GradientCheckpointing, KeepGradients: !r.SetToNone, Composition: nn.Eager,
 	}
 	if r.Loss == "mean" {
@@ -94,9 +95,9 @@ func (r *Record) Workload() (predict.Workload, error) {
 	}
 	switch {
 	case r.AMP:
-		w.Precision = predict.AMP
+		w.Precision = precision.BF16Mixed
 	case r.BF16:
-		w.Precision = predict.BF16
+		w.Precision = precision.BF16
 	}
 	if r.BaseBytes < processBytes {
 		var err error

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/precision"
 )
 
 // Flag is a setting of a scenario that its user can choose.
@@ -112,10 +113,10 @@ func Format(v any) string {
 
 // Values are the values of a scenario's flags.
 type Values struct {
-	// Mixed has the models train in mixed precision (train.Settings.Mixed).
-	Mixed bool
-	all   map[string]any
-	given map[string]bool
+	// Precision is what the models train in (train.Settings.Precision).
+	Precision precision.Precision
+	all       map[string]any
+	given     map[string]bool
 }
 
 // Resolve parses the values that were given, by name of the flag, and fills in

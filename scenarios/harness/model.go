@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/optim"
 	"github.com/tidemark-lab/tidemark/train"
@@ -36,19 +37,19 @@ func ModelFlags(preset string, tokens, smallTokens int) []Flag {
 
 // Model is a model and what a row of its batches is.
 type Model struct {
-	Name     string
-	Config   models.Config
-	Tokens   int // 0 for dense nets, which have
-	Features int // instead
-	Layers   int // of the config; 0 where it has no such number
-	Context  int
-	Mixed    bool
+	Name      string
+	Config    models.Config
+	Tokens    int // 0 for dense nets, which have
+	Features  int // instead
+	Layers    int // of the config; 0 where it has no such number
+	Context   int
+	Precision precision.Precision
 }
 
 // Model is the model that modelFlags choose.
 func (v Values) Model() (Model, error) {
 	file, preset := v.Text("config"), v.Text("preset")
-	m := Model{Name: preset, Mixed: v.Mixed}
+	m := Model{Name: preset, Precision: v.Precision}
 	var err error
 	switch {
 	case file != "" && v.Given("preset"):
@@ -102,7 +103,7 @@ func (m Model) Training(optimizer string, loss train.Loss, batch, steps int) (tr
 	}
 	s := train.Settings{Model: m.Config, Data: train.DataSettings{Kind: kind}, Loss: loss, Steps: steps, Batch: batch,
 		Accumulate: 1, Tokens: m.Tokens, Optimizer: optimizer, Schedule: optim.Schedule{LR: k.LearningRate}, Seed: 1,
-		DType: device.Float32.String(), Mixed: m.Mixed}
+		DType: device.Float32.String(), Precision: m.Precision}
 	return s, s.Validate()
 }
 

@@ -21,7 +21,7 @@ type Scenario struct {
 	Claims []Claim
 	// Flags are the settings that its user can choose.
 	Flags []Flag
-	// Mixed says that it can be done in mixed precision (Values.Mixed).
+	// Mixed says that it can be done in mixed precision (Values.Precision).
 	Mixed bool
 	// Run does the experiment. A run that fails midway returns what it
 	// measured until then beside the error.
