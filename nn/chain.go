@@ -1,6 +1,10 @@
 package nn
 
-import "gorgonia.org/gorgonia"
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+)
 
 // Chain calls modules and operations one after the other and keeps the first
 // error, so that a block reads as a list of what it does. After an error
@@ -29,6 +33,24 @@ func (c *Chain) Call(name string, m Module, in ...*gorgonia.Node) *gorgonia.Node
 	return out.One()
 }
 
+// CallAll is Builder.Call for a module with several outputs; after an error it
+// has as many nils.
+func (c *Chain) CallAll(outputs int, name string, m Module, in ...*gorgonia.Node) []*gorgonia.Node {
+	none := make([]*gorgonia.Node, outputs)
+	if c.err != nil {
+		return none
+	}
+	out, err := c.b.Call(name, m, in...)
+	if err == nil && len(out.Nodes) != outputs {
+		err = fmt.Errorf("%s has %d outputs, not %d", name, len(out.Nodes), outputs)
+	}
+	if err != nil {
+		c.err = err
+		return none
+	}
+	return out.Nodes
+}
+
 // Hold is Builder.Hold.
 func (c *Chain) Hold(n *gorgonia.Node) {
 	if c.err == nil {
@@ -36,9 +58,9 @@ func (c *Chain) Hold(n *gorgonia.Node) {
 	}
 }
 
-// KeepUntil is Builder.KeepUntil.
+// KeepUntil is Builder.KeepUntil in the eager composition.
 func (c *Chain) KeepUntil(until, n *gorgonia.Node) {
-	if c.err == nil {
+	if c.err == nil && c.b.Eager() {
 		c.b.KeepUntil(until, n)
 	}
 }

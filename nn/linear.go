@@ -14,6 +14,9 @@ type Linear struct {
 	Weight  *Parameter
 	Bias    *Parameter // nil without bias
 	Head    bool       // its outputs are a language model's logits, which can be padded
+	// Parts are the widths of several projections that W holds, one below the
+	// other. The fused composition computes them apart, as outputs of their own.
+	Parts []int
 }
 
 // NewLinear makes a Linear that begins as PyTorch's does: weight and bias
@@ -57,6 +60,9 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 			return Output{}, err
 		}
 	}
+	if len(l.Parts) > 1 && !b.Eager() {
+		return l.apart(b, x, w, bias)
+	}
 	if n := paddedWidth(l.Out); b.mixed() && b.options.PadHead && l.Head && bias == nil && n > l.Out {
 		y, err := b.paddedLinear(x, w, n)
 		if err != nil {
@@ -69,6 +75,29 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		return Output{}, err
 	}
 	return Tensor(y), nil
+}
+
+// apart computes the parts one by one.
+func (l *Linear) apart(b *Builder, x, w, bias *gorgonia.Node) (Output, error) {
+	weights, err := op.Split(w, l.Parts...)
+	if err != nil {
+		return Output{}, err
+	}
+	biases := make([]*gorgonia.Node, len(weights))
+	if bias != nil {
+		if biases, err = op.Split(bias, l.Parts...); err != nil {
+			return Output{}, err
+		}
+	}
+	var out Output
+	for i, w := range weights {
+		y, err := b.Linear(x, w, biases[i], false)
+		if err != nil {
+			return Output{}, err
+		}
+		out.Nodes = append(out.Nodes, y)
+	}
+	return out, nil
 }
 
 // paddedWidth is a number of columns that rows of bfloat16 with so many and more

@@ -2,6 +2,7 @@ package predict_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/precision"
@@ -22,8 +23,10 @@ func TestFamiliesMatchTraces(t *testing.T) {
 	for name, w := range map[string]predict.Workload{
 		"llama3_amp":    smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, amp),
 		"llama3_bf16":   smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, func(w *predict.Workload) { bf16(w); w.Optimizer = "adamw-fused" }),
-		"llama3_mha_ce": smallWorkload(t, `{"model_type":"llama",`+tracedLlama3[:len(tracedDecoder)-1]+`6`+tracedLlama3[len(tracedDecoder):]+`}`, 12, 88, nil),
+		"llama3_mha_ce": smallWorkload(t, `{"model_type":"llama",`+strings.Replace(tracedLlama3, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),
 		"mistral_bf16":  smallWorkload(t, `{"model_type":"mistral",`+tracedDecoder+`}`, 12, 88, bf16),
+		"phi3_ce":       smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),
+		"phi3_bf16":     smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, bf16),
 		"qwen3_ce":      smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, nil),
 		"qwen3_bf16":    smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, bf16),
 		"gpt2_amp":      smallWorkload(t, traceGPT2, 12, 88, amp),

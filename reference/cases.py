@@ -71,6 +71,8 @@ ANNOTATED = [
     case("llama3_mha_ce", "Llama", dict(TINY_LLAMA3, num_key_value_heads=6), 12, 88, "adamw"),
     case("llama3_amp", "Llama", TINY_LLAMA3, 12, 88, "adamw", amp=True),
     case("mistral_bf16", "Mistral", dict(TINY_LLAMA, sliding_window=4096), 12, 88, "adamw", bf16=True),
+    case("phi3_ce", "Phi3", dict(TINY_LLAMA, num_key_value_heads=6, pad_token_id=0), 12, 88, "adamw"),
+    case("phi3_bf16", "Phi3", dict(TINY_LLAMA, num_key_value_heads=6, pad_token_id=0), 12, 88, "adamw", bf16=True),
     case("qwen3_ce", "Qwen3", dict(TINY_QWEN, head_dim=32), 12, 88, "adamw"),
     case("qwen3_bf16", "Qwen3", dict(TINY_QWEN, head_dim=32), 12, 88, "adamw", bf16=True),
     # Shapes whose kernels take temporaries of their own: few keys, heads that no fused kernel takes as they are.
@@ -113,6 +115,7 @@ FAMILIES = {
     "llama_yarn_mscale": ("Llama", dict(rope("yarn", factor=4.0, original_max_position_embeddings=8, beta_fast=4.0, mscale=0.7,
                                              mscale_all_dim=1.3, truncate=False), head_dim=16)),
     "mistral": ("Mistral", dict(DECODER, sliding_window=None)),
+    "phi3": ("Phi3", dict(DECODER, pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5))),
     "qwen2": ("Qwen2", DECODER),
     "qwen3": ("Qwen3", dict(DECODER, head_dim=6, tie_word_embeddings=True)),
 }

@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"gorgonia.org/gorgonia"
@@ -31,6 +32,7 @@ func TestFamiliesHaveTheirValues(t *testing.T) {
 	if len(configs) < 9 {
 		t.Errorf("only %d models", len(configs))
 	}
+	predicted := map[string]bool{"phi3": true} // whose eager composition computes nothing
 	for name, config := range configs {
 		for _, composition := range []nn.Composition{nn.Fused, nn.Eager} {
 			t.Run(name+"/"+composition.String(), func(t *testing.T) {
@@ -38,13 +40,13 @@ func TestFamiliesHaveTheirValues(t *testing.T) {
 				if err := models.CheckTrainable(c); err != nil {
 					t.Fatal(err)
 				}
-				familyValues(t, f, name, c, composition)
+				familyValues(t, f, name, c, composition, predicted[name])
 			})
 		}
 	}
 }
 
-func familyValues(t *testing.T, f *safetensors.File, name string, c models.Config, composition nn.Composition) {
+func familyValues(t *testing.T, f *safetensors.File, name string, c models.Config, composition nn.Composition, predictedOnly bool) {
 	const tolerance = 1e-5
 	floats := func(what string) []float64 {
 		v, err := f.ReadFloat64s(name + "." + what)
@@ -94,6 +96,12 @@ func familyValues(t *testing.T, f *safetensors.File, name string, c models.Confi
 		inputs = append(inputs, v)
 	}
 	r, err := s.Forward(steps, inputs...)
+	if predictedOnly && composition == nn.Eager {
+		if err == nil || !strings.Contains(err.Error(), "use the fused composition") {
+			t.Errorf("it computes, or fails otherwise: %v", err)
+		}
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,11 @@ type decoderConfig struct {
 
 // newDecoder makes transformers' LlamaForCausalLM or Qwen2ForCausalLM.
 func newDecoder(c decoderConfig) nn.Module {
+	return newDecoderOf(c, func() nn.Module { return newDecoderLayer(c) })
+}
+
+// newDecoderOf is newDecoder with layers of another kind.
+func newDecoderOf(c decoderConfig, layer func() nn.Module) nn.Module {
 	m := &decoderModel{
 		config: c,
 		embed:  nn.NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
@@ -44,7 +49,7 @@ func newDecoder(c decoderConfig) nn.Module {
 		rotary: &rotaryEmbedding{c.Family, c.Rope.table},
 	}
 	for range c.Layers {
-		m.layers = append(m.layers, newDecoderLayer(c))
+		m.layers = append(m.layers, layer())
 	}
 	head := nn.NormalLinear(c.Width, c.Vocabulary, false, c.InitRange)
 	head.Head = true
@@ -187,10 +192,11 @@ func (r *rotaryEmbedding) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outpu
 
 // decoderLayer is transformers' LlamaDecoderLayer or Qwen2DecoderLayer.
 type decoderLayer struct {
-	config   decoderConfig
-	attn     *decoderAttention
-	mlp      *gatedMLP
-	in, post *nn.RMSNorm
+	config    decoderConfig
+	attn, mlp nn.Module
+	in, post  *nn.RMSNorm
+	// What is added to the residual stream has dropout in some families.
+	attnDrop, mlpDrop *nn.Dropout
 }
 
 func newDecoderLayer(c decoderConfig) *decoderLayer {
@@ -219,6 +225,10 @@ func (l *decoderLayer) Members(m *nn.Members) {
 	m.Module("mlp", l.mlp)
 	m.Module("input_layernorm", l.in)
 	m.Module("post_attention_layernorm", l.post)
+	if l.attnDrop != nil {
+		m.Module("resid_attn_dropout", l.attnDrop)
+		m.Module("resid_mlp_dropout", l.mlpDrop)
+	}
 }
 
 // Forward takes x (B, T, C) and the rotary tables.
@@ -230,10 +240,16 @@ func (l *decoderLayer) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 	c := b.Chain()
 	h := c.Call("input_layernorm", l.in, x)
 	h = c.Call("self_attn", l.attn, h, in[1], in[2])
+	if l.attnDrop != nil {
+		h = c.Call("resid_attn_dropout", l.attnDrop, h)
+	}
 	x = nn.With(c, b.Add, x, h)
 	c.Hold(x)
 	h = c.Call("post_attention_layernorm", l.post, x)
 	h = c.Call("mlp", l.mlp, h)
+	if l.mlpDrop != nil {
+		h = c.Call("resid_mlp_dropout", l.mlpDrop, h)
+	}
 	x = nn.With(c, b.Add, x, h)
 	return nn.Tensor(x), c.Err()
 }

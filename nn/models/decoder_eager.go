@@ -39,8 +39,26 @@ func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.
 		return nn.Output{}, c.Err()
 	}
 	b.KeepUntil(k, q0, k0)
+	return a.config.attendEager(b, q, k, v, attending{way: way}, "o_proj", a.o)
+}
+
+// attending is how queries, keys and values are attended to.
+type attending struct {
+	way aten.SDPA
+	// headsFirst says that queries lie (B, H, T, D), as cuDNN's result then does,
+	// too.
+	headsFirst bool
+}
+
+// attendEager is attention on queries, keys and values, and the projection of
+// what comes of it.
+func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o attending, name string, out nn.Module) (nn.Output, error) {
+	way := o.way
+	heads, kv := d.Heads, d.KVHeads
+	c := b.Chain()
 	if b.Caching() {
 		old := []*gorgonia.Node{k, v}
+		var err error
 		if k, v, err = b.CacheAppend(k, v); err != nil {
 			return nn.Output{}, err
 		}
@@ -52,7 +70,7 @@ func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.
 	if b.Generating() && (way != aten.SDPAMath || q.Shape()[1] == 1) {
 		h = c.Apply(func() (*gorgonia.Node, error) { return aten.AttentionForward(q, k, v, heads, kv, way) })
 	} else if way == aten.SDPAMath {
-		dropout := a.config.AttentionDropout
+		dropout := d.AttentionDropout
 		if !b.Options().Training {
 			dropout = 0
 		}
@@ -69,7 +87,10 @@ func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.
 		k = c.Then(b.Autocast, k)
 		q = c.Then(b.Autocast, q)
 		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way) })
+		if o.headsFirst && way == aten.SDPACuDNN {
+			h = c.Then(aten.Contiguous, h)
+		}
 	}
-	h = c.Call("o_proj", a.o, h)
+	h = c.Call(name, out, h)
 	return nn.Tuple(h), c.Err()
 }

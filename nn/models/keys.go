@@ -74,7 +74,8 @@ var sharedKeys = []keyRow{
 	{"loss_type", KeyLimited, []any{"ForCausalLM"}, "the loss is that of a causal language model"},
 	{"chunk_size_feed_forward", KeyLimited, zero, "the whole sequence goes through a layer at once"},
 	{"is_decoder", KeyInert, nil, "the family always decodes"},
-	{"bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id " +
+	{"pad_token_id", KeyInert, nil, "transformers gives its row of the embedding no gradient; train has it as a token like the others; no byte depends on it"},
+	{"bos_token_id eos_token_id sep_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id " +
 		"prefix bad_words_ids suppress_tokens begin_suppress_tokens tokenizer_class", KeyInert, nil, "of the tokenizer, or of generating"},
 	{"max_length min_length max_new_tokens do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p " +
 		"repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size num_return_sequences " +

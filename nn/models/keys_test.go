@@ -26,6 +26,8 @@ var small = map[string]map[string]any{
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"mistral": {"model_type": "mistral", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 8.0, "num_key_value_heads": 2.0, "max_position_embeddings": 64.0},
+	"phi3": {"model_type": "phi3", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
+		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"qwen3": {"model_type": "qwen3", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"qwen2": {"model_type": "qwen2", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
@@ -157,7 +159,7 @@ func TestEveryKeyOfTheTable(t *testing.T) {
 // shows in what comes of it.
 func TestReadKeysMatter(t *testing.T) {
 	other := map[string]any{"dims": []any{3.0, 4.0}, "dropout": 0.2, "n_inner": 20.0, "activation_function": "relu", "layer_norm_epsilon": 1e-4,
-		"embd_pdrop": 0.2, "resid_pdrop": 0.2, "attn_pdrop": 0.2, "head_dim": 8.0, "hidden_act": "swish", "rms_norm_eps": 1e-4, "attention_bias": true,
+		"embd_pdrop": 0.2, "resid_pdrop": 0.2, "attn_pdrop": 0.2, "partial_rotary_factor": 0.5, "head_dim": 8.0, "hidden_act": "swish", "rms_norm_eps": 1e-4, "attention_bias": true,
 		"mlp_bias": true, "attention_dropout": 0.2, "rope_theta": 5e5, "initializer_range": 0.5, "use_cache": false,
 		"rope_scaling":    map[string]any{"type": "linear", "factor": 2.0},
 		"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 5e5}}
@@ -177,7 +179,7 @@ func TestReadKeysMatter(t *testing.T) {
 				t.Errorf("%s: %s bfloat16 is %q of %q (%v)", k.Family, k.Name, dtype, key, err)
 			}
 			continue
-		case k.Name == "original_max_position_embeddings" || k.Name == "max_window_layers" || k.Name == "sliding_window" && k.Family != "mistral" || k.Name == "use_sliding_window":
+		case k.Name == "original_max_position_embeddings" || k.Name == "max_window_layers" || k.Name == "sliding_window" && k.Family != "mistral" && k.Family != "phi3" || k.Name == "use_sliding_window":
 			continue // of others: TestRefusals
 		case strings.HasPrefix(k.Name, "n_") && k.Name != "n_positions" && k.Name != "n_ctx", strings.HasPrefix(k.Name, "num_attention"), strings.HasPrefix(k.Name, "num_key"):
 			v = 1.0

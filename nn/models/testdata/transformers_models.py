@@ -50,6 +50,10 @@ def later(cls):
     def make(r):
         c = llama(r, True)[1]
         c = {k: v for k, v in c.items() if k not in ("use_sliding_window", "max_window_layers")}
+        if cls is tf.Phi3Config:
+            c.pop("head_dim", None)  # it has none of its own
+            c.pop("rope_parameters", None)
+            c["pad_token_id"] = 0
         return cls, c
 
     return make
@@ -82,7 +86,7 @@ def measure(cls, values, tokens):
 
 
 r, rows = random.Random(5), []
-later_families = [later(cls) for cls in (tf.MistralConfig, tf.Qwen3Config)]
+later_families = [later(cls) for cls in (tf.MistralConfig, tf.Qwen3Config, tf.Phi3Config)]
 for i, family in enumerate([gpt2, llama, lambda r: llama(r, True), *later_families]):
     for _ in range(30 if i < 3 else 15):
         rows.append(json.dumps(measure(*family(r), r.randint(2, 8)), separators=(",", ":")))

@@ -117,6 +117,15 @@ func Heads(x *gorgonia.Node, copies bool) (*gorgonia.Node, error) {
 // gradients, aten.slice_backward. With a table of a wider type than x the
 // products are in that type.
 func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+	return ropeOf(x, cos, sin, heads, true)
+}
+
+// RopePart is Rope on elements of heads that Columns names.
+func RopePart(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+	return ropeOf(x, cos, sin, heads, false)
+}
+
+func ropeOf(x, cos, sin *gorgonia.Node, heads int, computed bool) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, err
@@ -125,7 +134,7 @@ func Rope(x, cos, sin *gorgonia.Node, heads int) (*gorgonia.Node, error) {
 	if len(s.Shape) != 3 || heads < 1 || s.Shape[2] != heads*cs.Shape[1] || s.Shape[1] != cs.Shape[0] && s.Shape[0]*s.Shape[1] != cs.Shape[0] {
 		return nil, fmt.Errorf("rope: x %v with %d heads does not go with a table of %v", s, heads, cs)
 	}
-	r := ropeParts{s: s, wide: wider(s.DType, cs.DType), headSizes: headSizes{s.Shape[0], s.Shape[1], heads, heads, cs.Shape[1], 0}}
+	r := ropeParts{s: s, computed: computed, wide: wider(s.DType, cs.DType), headSizes: headSizes{s.Shape[0], s.Shape[1], heads, heads, cs.Shape[1], 0}}
 	a, err := r.times(x, cos, 0)
 	if err != nil {
 		return nil, err
@@ -163,13 +172,18 @@ type ropeParts struct {
 	headSizes
 	s    device.Spec
 	wide device.DType // of the products
+	// computed says that x lies together, as the kernels have it.
+	computed bool
 }
 
 // times is x·table. which tells the two products of a rotation apart.
 func (r ropeParts) times(x, table *gorgonia.Node, which int) (*gorgonia.Node, error) {
 	out := device.Spec{DType: r.wide, Shape: r.s.Shape}
 	h := host.For(r.wide, timesTable[float32], timesTable[float64])
-	if r.wide != r.s.DType {
+	switch {
+	case !r.computed:
+		h = predicted
+	case r.wide != r.s.DType:
 		h = unsupported
 	}
 	d := op.Description{Kernel: "aten.mul", Out: out, Attributes: r.of(which), Host: h}
