@@ -176,6 +176,9 @@ func (b *Builder) AttentionPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgo
 	if err != nil {
 		return nil, err
 	}
+	if b.generation != nil {
+		return b.generatePacked(qkv, heads, way)
+	}
 	if way == aten.SDPAMath {
 		return b.mathPacked(qkv, a)
 	}

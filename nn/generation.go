@@ -226,3 +226,27 @@ func (b *Builder) CacheAppend(k, v *gorgonia.Node) (keys, values *gorgonia.Node,
 	}
 	return keys, values, err
 }
+
+// generatePacked is attention on packed queries, keys and values in the eager
+// composition.
+func (b *Builder) generatePacked(qkv *gorgonia.Node, heads int, way aten.SDPA) (*gorgonia.Node, error) {
+	q, k, v, err := aten.QueriesKeysValues(qkv)
+	if err != nil {
+		return nil, err
+	}
+	if k, v, err = b.CacheAppend(k, v); err != nil {
+		return nil, err
+	}
+	b.Cache(k, v)
+	if way != aten.SDPAMath || q.Shape()[1] == 1 {
+		return aten.AttentionForward(q, k, v, heads, heads, way)
+	}
+	m, err := aten.MathAttentionOf(q, k, v, heads, heads, 0, b.Serial)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range m.Held {
+		b.KeepUntil(v.Until, v.Value)
+	}
+	return m.Out, nil
+}

@@ -46,7 +46,8 @@ type GenerationPrediction struct {
 
 // PredictGeneration runs the generation on the meta device: in the eager
 // composition as transformers' generate does, greedily and without compilation.
-// The recorder has the phases model, prefill and, for each further token, decode.
+// The recorder has the phases model, prefill, which gives the first new token, and
+// decode, the others.
 func PredictGeneration(g Generation) (*GenerationPrediction, error) {
 	if err := g.settle(); err != nil {
 		return nil, err
@@ -102,7 +103,13 @@ func (g *Generation) settle() error {
 	if g.Interrupted == nil {
 		g.Interrupted = func() error { return nil }
 	}
+	model, err := models.New(g.Model)
+	if err != nil {
+		return err
+	}
 	switch {
+	case g.Composition == nn.Eager && !models.ShiftsLabels(model):
+		return fmt.Errorf("a model of type %s is none of transformers', whose generate is predicted; the fused composition, tidemark's own kernels, is predicted for it", g.Model.Type())
 	case g.Composition == nn.Eager && g.Cache != train.CacheDynamic:
 		return fmt.Errorf("a %s cache is predicted for tidemark's own kernels (the fused composition) alone; PyTorch's generate is, with its dynamic cache", g.Cache)
 	case g.Composition == nn.Eager && g.Precision == precision.BF16Mixed:
@@ -184,17 +191,31 @@ func (p *generator) fused(out *GenerationPrediction) error {
 	for i := range prompts {
 		prompts[i] = make([]int32, p.g.Prompt)
 	}
-	for step := range p.g.New {
-		name, f := "decode", func() error { _, err := d.Step(make([]int32, p.g.Rows)); return err }
+	return p.phases(func(step int) (err error) {
 		if step == 0 {
-			name, f = "prefill", func() error { _, err := d.Prefill(prompts); return err }
-		}
-		if err := p.measure(name, f); err != nil {
-			return err
+			_, err = d.Prefill(prompts)
+		} else {
+			_, err = d.Step(make([]int32, p.g.Rows))
 		}
 		out.CacheBytes = d.CacheBytes()
+		return err
+	})
+}
+
+// phases calls token for each new token: for the first, which the prompt gives,
+// in a phase of its own.
+func (p *generator) phases(token func(step int) error) error {
+	if err := p.measure("prefill", func() error { return token(0) }); err != nil || p.g.New == 1 {
+		return err
 	}
-	return nil
+	return p.measure("decode", func() error {
+		for step := 1; step < p.g.New; step++ {
+			if err := token(step); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // eager generates as transformers' generate does.
@@ -217,23 +238,23 @@ func (p *generator) eager(out *GenerationPrediction) error {
 	if p.positions, err = p.integers("positions", rows, prompt); err != nil {
 		return err
 	}
-	for step := range p.g.New {
-		name, plan := "prefill", first
+	return p.phases(func(step int) error {
+		plan := first
 		if step > 0 {
-			name = "decode"
+			var err error
 			if plan, err = decode(int64(step - 1)); err != nil {
 				return err
 			}
 		}
-		if err := p.measure(name, func() error { return p.token(plan, step) }); err != nil {
+		if err := p.token(plan, step); err != nil {
 			return err
 		}
 		out.CacheBytes = 0
 		for _, v := range p.caches {
 			out.CacheBytes += v.Bytes()
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // token is one turn of generate's loop.

@@ -102,6 +102,8 @@ func TestPlansOfTokensLieOnALine(t *testing.T) {
 		"cuDNN":                {smallConfig, precision.BF16},
 		"repeated heads":       {smallConfig, precision.FP32},
 		"the efficient kernel": {`{"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":99}`, precision.FP32},
+		"packed":               {`{"model_type":"gpt2","n_embd":64,"n_layer":2,"n_head":4,"vocab_size":99}`, precision.BF16},
+		"packed, plain":        {`{"model_type":"gpt2","n_embd":60,"n_layer":2,"n_head":10,"vocab_size":99}`, precision.FP32},
 		"plain operations":     {`{"model_type":"llama","hidden_size":60,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":10,"vocab_size":99}`, precision.FP32},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +198,7 @@ func TestGenerationRefuses(t *testing.T) {
 		"fused bfloat16":    {Generation{Rows: 1, Prompt: 4, New: 9, Precision: precision.BF16}, smallConfig},
 		"no cache":          {Generation{Rows: 1, Prompt: 4, New: 9, Cache: train.CacheNone}, smallConfig},
 		"a dense net":       {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager}, `{"model_type":"mlp","dims":[3,4]}`},
-		"gpt2 in PyTorch":   {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager}, `{"model_type":"gpt2","vocab_size":23,"n_positions":80,"n_layer":2,"n_embd":24,"n_head":3}`},
+		"gpt in PyTorch":    {Generation{Rows: 1, Prompt: 4, New: 9, Composition: nn.Eager}, `{"model_type":"gpt","vocab_size":23,"n_ctx":80,"n_layer":2,"n_embd":24,"n_head":3}`},
 	} {
 		config, err := models.ParseConfig([]byte(c.config))
 		if err != nil {

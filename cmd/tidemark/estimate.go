@@ -23,8 +23,8 @@ import (
 func estimateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "estimate",
-		Usage: "predict a training's memory in PyTorch (or in tidemark) without running it, and what cards it fits",
-		Flags: joinFlags(modelFlags(), estimateFlags(), arithmeticFlags()),
+		Usage: "predict the memory of a training, or of generating, in PyTorch (or in tidemark) without running it, and what cards it fits",
+		Flags: joinFlags(modelFlags(), estimateFlags(), generationFlags(), arithmeticFlags()),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return fmt.Errorf("estimate takes no arguments, got %q", c.Args().First())
@@ -83,7 +83,7 @@ func estimate(c *cli.Context) error {
 	case model && (weights || cache || c.IsSet("bits") || c.IsSet("reserve-gib")):
 		return errors.New("--preset and --config predict a training; --parameters, --bits, --reserve-gib and the cache's flags are plain arithmetic without a model")
 	case weights || cache:
-		for _, f := range append(modelFlags(), estimateFlags()...) {
+		for _, f := range joinFlags(modelFlags(), estimateFlags(), generationFlags()) {
 			if name := f.Names()[0]; name != "json" && name != "bytes" && c.IsSet(name) {
 				return fmt.Errorf("--%s is of a training: it needs --preset or --config, without the plain arithmetic's flags", name)
 			}
@@ -100,6 +100,9 @@ func estimate(c *cli.Context) error {
 		return estimateCache(c)
 	case !model && (c.IsSet("bits") || c.IsSet("reserve-gib")):
 		return errors.New("--bits needs --parameters or --kv-layers, --reserve-gib needs --parameters")
+	}
+	if c.IsSet("prompt-tokens") || c.IsSet("new-tokens") || c.IsSet("cache") {
+		return estimateGeneration(c)
 	}
 	return estimateTraining(c)
 }

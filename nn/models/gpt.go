@@ -146,7 +146,11 @@ func embedTokens(b *nn.Builder, ids *gorgonia.Node, context int, tokenName strin
 	if transformers {
 		b.Hold(x.One(), pos, p.One())
 	}
-	y, err := op.AddRows(x.One(), p.One())
+	add := op.AddRows
+	if b.Eager() && b.Generating() { // every row has positions of its own
+		add = b.Add
+	}
+	y, err := add(x.One(), p.One())
 	if err != nil || !transformers {
 		return y, err
 	}

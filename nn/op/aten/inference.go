@@ -51,6 +51,24 @@ func LastToken(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return op.Apply(op.Description{Kernel: "aten.slice", Out: s, View: &op.View{Extra: -1, Offset: offset}}, nil, nil, x)
 }
 
+// QueriesKeysValues are the parts of qkv (B, T, 3·C), views of (B, T, C).
+func QueriesKeysValues(qkv *gorgonia.Node) (q, k, v *gorgonia.Node, err error) {
+	s, err := op.SpecOf(qkv)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	width := s.Shape[2] / 3
+	s.Shape = []int{s.Shape[0], s.Shape[1], width}
+	var parts [3]*gorgonia.Node
+	for i := range parts {
+		d := op.Description{Kernel: "aten.split", Out: s, View: &op.View{Extra: -1, Offset: int64(i * width)}}
+		if parts[i], err = op.Apply(d, nil, nil, qkv); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return parts[0], parts[1], parts[2], nil
+}
+
 // GenerationMask is what transformers' mask builder does with the attention mask
 // (rows, tokens) that generating hands on, to see that nothing is masked.
 //
