@@ -162,8 +162,7 @@ func linearRun(ctx context.Context, o harness.Options, set LinearSettings, grad 
 		o.Look(l)
 		run := report.NewRun(name, nn.Count(layer), o.Basis(), rec)
 		if set.WorkspaceBytes > 0 && !o.Device.OwnWorkspace {
-			run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed,
-				Bytes: set.WorkspaceBytes, Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
+			run.Assumptions = append(run.Assumptions, report.AssumedWorkspace(set.WorkspaceBytes))
 		}
 		out.Report.Runs = append(out.Report.Runs, run)
 		out.Recordings = append(out.Recordings, harness.Recording{Name: name, Recorder: rec, Segments: dev.Allocator().Segments(), Config: dev.Allocator().Config()})

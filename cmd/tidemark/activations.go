@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/tidemark-lab/tidemark/cmd/tidemark/shell"
 	"github.com/tidemark-lab/tidemark/instrument/report"
-	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/scenarios/hooks"
 )
 
@@ -40,18 +38,9 @@ func countActivations(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	context, _, features, err := models.Sizes(config)
+	tokens, err := sequenceOf(c, config, maxActivationTokens)
 	if err != nil {
 		return err
-	}
-	tokens := 0
-	if features > 0 && c.IsSet("seq") {
-		return errors.New("--seq: a dense net takes no sequences")
-	}
-	if features == 0 {
-		if tokens, err = sequenceOf(c, context, maxActivationTokens); err != nil {
-			return err
-		}
 	}
 	var dir folder
 	if out := c.String("out"); out != "" {

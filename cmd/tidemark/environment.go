@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device/catalog"
 	"github.com/tidemark-lab/tidemark/device/cuda"
 	"github.com/tidemark-lab/tidemark/instrument/report"
+	"github.com/tidemark-lab/tidemark/instrument/show"
 )
 
 func environmentCommand() *cli.Command {
@@ -76,8 +76,8 @@ const gib = 1 << 30
 
 // write is the description as text.
 func (e *environment) write(to io.Writer) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	t := show.Table{Headings: []string{"", ""}, Last: show.Whole}
+	line := func(name, format string, args ...any) { t.Add(name, fmt.Sprintf(format, args...)) }
 	known := func(s string) string {
 		if s == "" {
 			return "not known"
@@ -109,5 +109,5 @@ func (e *environment) write(to io.Writer) error {
 	}
 	line("memory", "%.3f GiB used of %.3f, as the driver counts = %.3f reserved + %s", float64(m.UsedBytes)/gib,
 		float64(m.TotalBytes)/gib, float64(m.ReservedBytes)/gib, rest)
-	return w.Flush()
+	return t.Write(to)
 }

@@ -241,18 +241,12 @@ const maxEstimateTokens = 1024
 
 func shapeOf(c *cli.Context, config models.Config) (train.BatchShape, error) {
 	shape := train.BatchShape{Rows: c.Int("batch")}
-	context, _, features, err := models.Sizes(config)
+	_, _, features, err := models.Sizes(config)
 	if err != nil {
 		return shape, err
 	}
-	if features > 0 {
-		if c.IsSet("seq") {
-			return shape, errors.New("--seq: a dense net takes no sequences")
-		}
-		shape.Features = features
-		return shape, nil
-	}
-	shape.Tokens, err = sequenceOf(c, context, maxEstimateTokens)
+	shape.Features = features
+	shape.Tokens, err = sequenceOf(c, config, maxEstimateTokens)
 	return shape, err
 }
 

@@ -127,7 +127,7 @@ func generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	window, err := sequenceOf(c, context, t.Settings.Tokens)
+	window, err := sequenceOf(c, t.Settings.Model, t.Settings.Tokens)
 	if err != nil {
 		return err
 	}

@@ -186,28 +186,25 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 // chooseData decides what a model is trained on, and how long its sequences
 // are.
 func chooseData(c *cli.Context, s *train.Settings) error {
-	context, _, features, err := models.Sizes(s.Model)
+	_, _, features, err := models.Sizes(s.Model)
 	if err != nil {
 		return err
 	}
 	if c.Bool("bytes-as-tokens") && c.String("data") == "" {
 		return errors.New("--bytes-as-tokens: name the text with --data")
 	}
+	if s.Tokens, err = sequenceOf(c, s.Model, 256); err != nil {
+		return err
+	}
 	if features > 0 {
-		switch {
-		case c.String("data") != "":
+		if c.String("data") != "" {
 			return errors.New("--data: dense nets are trained on generated sets, not on texts")
-		case c.IsSet("seq"):
-			return errors.New("--seq: a dense net takes no sequences")
 		}
 		s.Data.Kind = "teacher"
 		if _, classes, err := models.Dense(s.Model); err == nil && features == 784 && classes == 10 {
 			s.Data.Kind = "digits"
 		}
 		return nil
-	}
-	if s.Tokens, err = sequenceOf(c, context, 256); err != nil {
-		return err
 	}
 	s.Data = train.DataSettings{Kind: "random-tokens"}
 	if path := c.String("data"); path != "" {
@@ -219,17 +216,14 @@ func chooseData(c *cli.Context, s *train.Settings) error {
 	return nil
 }
 
-// sequenceOf is the length that --seq gives sequences: from 1 to the model's
-// context, and without the flag the context, at most so many tokens.
-func sequenceOf(c *cli.Context, context, most int) (int, error) {
-	if !c.IsSet("seq") {
-		return min(context, most), nil
+// sequenceOf is the length of a model's sequences by --seq, without it at most
+// so many tokens.
+func sequenceOf(c *cli.Context, config models.Config, most int) (int, error) {
+	var asked *int
+	if n := c.Int("seq"); c.IsSet("seq") {
+		asked = &n
 	}
-	n := c.Int("seq")
-	if n < 1 || n > context {
-		return 0, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", n, context, context)
-	}
-	return n, nil
+	return train.SequenceLength(config, asked, most)
 }
 
 // fitsVocabulary reports whether a training on a text of its own gives its model
@@ -344,8 +338,7 @@ func (j *training) outcome(c *cli.Context) *harness.Outcome {
 			Why: left + " of the config is left out"})
 	}
 	if w := c.Int64("workspace-bytes"); w > 0 && !j.dev.OwnWorkspace {
-		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed, Bytes: w,
-			Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
+		run.Assumptions = append(run.Assumptions, report.AssumedWorkspace(w))
 	}
 	r.Runs = []report.Run{run}
 	a := d.Allocator()

@@ -66,29 +66,18 @@ func (t *text) heading(format string, args ...any) {
 	fmt.Fprintf(t.w, "\n"+format+"\n", args...)
 }
 
-// rows writes rows whose last cell is cut to what is left of the width; all
-// cells before it are flush right.
+// rows writes rows without headings, whose last cell is cut to what is left of
+// the width; all cells before it are flush right.
 func (t *text) rows(rows [][]string) {
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row[:len(row)-1] {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+	if len(rows) == 0 {
+		return
 	}
-	for _, row := range rows {
-		line := ""
-		for i, cell := range row[:len(row)-1] {
-			line += "  " + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + cell
-		}
-		last := []rune(show.Quote(row[len(row)-1]))
-		if room := max(textWidth-utf8.RuneCountInString(line)-2, 20); len(last) > room {
-			last = append(last[:room-1:room-1], '…')
-		}
-		fmt.Fprintln(t.w, line+"  "+string(last))
+	headings := make([]string, len(rows[0]))
+	for i := range headings[1:] {
+		headings[i] = ">"
 	}
+	table := show.Table{Headings: headings, Rows: rows, Last: show.CutEnd}
+	table.Write(t.w)
 }
 
 func (t *text) findings(list []Finding) {

@@ -148,6 +148,12 @@ func (a Assumption) String() string {
 	return s
 }
 
+// AssumedWorkspace says how much is taken to be the matrix library's own.
+func AssumedWorkspace(bytes int64) Assumption {
+	return Assumption{Name: "workspace", Basis: Assumed, Bytes: bytes,
+		Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"}
+}
+
 // Memory is the allocator's two figures, of one moment or two peaks.
 type Memory struct {
 	AllocatedBytes int64 `json:"allocated_bytes"`

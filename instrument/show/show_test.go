@@ -1,7 +1,9 @@
 package show
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestQuote(t *testing.T) {
@@ -29,6 +31,28 @@ func TestBytes(t *testing.T) {
 	} {
 		if got := Bytes(n, true); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestTable lines up short rows, cuts the last column as it is told, and writes
+// no heading where there is none.
+func TestTable(t *testing.T) {
+	long := strings.Repeat("a path/", 20) + "end"
+	for last, want := range map[Last]string{CutStart: "end\n", CutEnd: "…\n", Whole: "a path/end\n"} {
+		var out strings.Builder
+		table := Table{Headings: []string{"", ">", ""}, Last: last}
+		table.Add("name", "a second cell that runs on")
+		table.Add("n", "1", long)
+		if err := table.Write(&out); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(out.String(), "\n")
+		if len(lines) != 3 || strings.Join(strings.Fields(lines[0]), " ") != "name a second cell that runs on" || strings.Index(lines[1], "1") != strings.Index(lines[0], "a second") || !strings.HasSuffix(lines[1], want) {
+			t.Errorf("%d:\n%s", last, out.String())
+		}
+		if n := utf8.RuneCountInString(lines[1]) - 1; last != Whole && n != Width {
+			t.Errorf("%d: a line of %d characters", last, n)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package show
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -13,11 +14,26 @@ const Width = 100
 const cellWidth = 60
 
 // Table lines text up in columns. A heading that begins with ">" makes its
-// column flush right.
+// column flush right; where no heading has a text, none is written. Rows may be
+// shorter than the headings.
 type Table struct {
 	Headings []string
 	Rows     [][]string
+	Last     Last
 }
+
+// Last is what becomes of a last column for which there is no room.
+type Last uint8
+
+const (
+	// CutStart keeps the end of a path or a name, which tells most, and narrows
+	// the gaps for it.
+	CutStart Last = iota
+	// CutEnd keeps the beginning, as of a sentence.
+	CutEnd
+	// Whole keeps all of it.
+	Whole
+)
 
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
@@ -44,33 +60,37 @@ func (t *Table) Write(w io.Writer) error {
 	for i, h := range t.Headings {
 		headings[i], right[i] = strings.CutPrefix(h, ">")
 	}
-	rows := [][]string{fitted(headings)}
+	var rows [][]string
+	if slices.ContainsFunc(headings, func(h string) bool { return h != "" }) {
+		rows = append(rows, fitted(headings))
+	}
 	for _, row := range t.Rows {
 		rows = append(rows, fitted(row))
 	}
 	for _, row := range rows {
 		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			if i < len(row)-1 || i == len(widths)-1 { // the last cell of a short row runs on
+				widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			}
 		}
 	}
 	gap, total := "  ", 2
 	for _, n := range widths {
 		total += n + 2
 	}
-	if total-2 > Width {
+	if total-2 > Width && t.Last == CutStart {
 		gap = " "
 	}
 	var out strings.Builder
 	for _, row := range rows {
 		line := "  "
 		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
 			switch {
 			case right[i]:
 				line += pad + cell
 			case i == len(row)-1:
-				room := max(Width-utf8.RuneCountInString(line), 20)
-				line += CutLeft(cell, room)
+				line += t.Last.fit(cell, max(Width-utf8.RuneCountInString(line), 20))
 			default:
 				line += cell + pad
 			}
@@ -82,6 +102,16 @@ func (t *Table) Write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+func (l Last) fit(cell string, room int) string {
+	switch l {
+	case CutStart:
+		return CutLeft(cell, room)
+	case CutEnd:
+		return Cut(cell, room)
+	}
+	return cell
 }
 
 // CutLeft cuts the beginning of a text off if it is longer than n characters:

@@ -75,20 +75,13 @@ func (v Values) Model() (Model, error) {
 	}
 	m.Context = context
 	m.Features, m.Layers = features, layersOf(m.Config)
-	if features > 0 {
-		if v.Given("seq") {
-			return m, errors.New("--seq: a dense net takes no sequences")
-		}
-		return m, nil
+	var asked *int
+	n := v.number("seq")
+	if v.Given("seq") {
+		asked = &n
 	}
-	m.Tokens = v.number("seq")
-	if !v.Given("seq") {
-		m.Tokens = min(m.Tokens, context)
-	}
-	if m.Tokens < 1 || m.Tokens > context {
-		return m, fmt.Errorf("--seq %d: the model's context is %d tokens, so it must be from 1 to %d", m.Tokens, context, context)
-	}
-	return m, nil
+	m.Tokens, err = train.SequenceLength(m.Config, asked, n)
+	return m, err
 }
 
 // Training are the settings of a training of the model on random data.

@@ -2,8 +2,8 @@ package harness
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/tidemark-lab/tidemark/instrument/show"
 )
@@ -24,20 +24,14 @@ func (p *Prose) Title(format string, args ...any) {
 // Table adds rows of cells, the first of which is the heading, with every
 // column but the first flush right.
 func (p *Prose) Table(rows [][]string) {
+	headings := slices.Clone(rows[0])
+	for i := range headings[1:] {
+		headings[i+1] = ">" + headings[i+1]
+	}
 	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	first := 0
-	for _, row := range rows {
-		first = max(first, len([]rune(row[0])))
-	}
-	for _, row := range rows {
-		pad := strings.Repeat(" ", first-len([]rune(row[0])))
-		fmt.Fprintf(w, "%s%s\t%s\t\n", row[0], pad, strings.Join(row[1:], "\t"))
-	}
-	w.Flush() // to memory: it cannot fail
-	for line := range strings.Lines(out.String()) {
-		p.Lines = append(p.Lines, "  "+strings.TrimRight(strings.TrimLeft(line, " "), " \n"))
-	}
+	t := show.Table{Headings: headings, Rows: rows[1:], Last: show.Whole}
+	t.Write(&out) // to memory: it cannot fail
+	p.Lines = append(p.Lines, strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")...)
 }
 
 // Size is bytes in a fitting unit.

@@ -98,8 +98,7 @@ func (o Options) Train(ctx context.Context, out *Outcome, j Job) (*Trained, erro
 	if !j.Quiet {
 		run := report.NewRun(j.Name, r.Parameters, o.Basis(), r.Recorder)
 		if j.Workspace > 0 && !o.Device.OwnWorkspace {
-			run.Assumptions = append(run.Assumptions, report.Assumption{Name: "workspace", Basis: report.Assumed,
-				Bytes: j.Workspace, Why: "what the matrix library keeps from its first product on; given by --workspace-bytes"})
+			run.Assumptions = append(run.Assumptions, report.AssumedWorkspace(j.Workspace))
 		}
 		out.Report.Runs = append(out.Report.Runs, run)
 		if !j.Light {

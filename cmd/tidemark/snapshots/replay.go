@@ -3,7 +3,6 @@ package snapshots
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -192,15 +191,14 @@ func newReplayOutput(file string, s *snapshot.Snapshot, r *replay.Result) replay
 
 func printReplay(w io.Writer, out replayOutput, exact bool) error {
 	fmt.Fprintf(w, "device %d: %d of %d entries replayed\n\n", out.Device, out.EntriesReplayed, out.Entries)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	t := show.Table{Headings: []string{"", ">allocated", ">reserved"}}
 	row := func(name string, allocated, reserved int64) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t\n", name, show.Bytes(allocated, exact), show.Bytes(reserved, exact))
+		t.Add(name, show.Bytes(allocated, exact), show.Bytes(reserved, exact))
 	}
-	fmt.Fprint(t, "\tallocated\treserved\t\n")
 	row("before", out.Initial.Allocated.Current, out.Initial.Reserved.Current)
 	row("peak", out.Final.Allocated.Peak, out.Final.Reserved.Peak)
 	row("final", out.Final.Allocated.Current, out.Final.Reserved.Current)
-	if err := t.Flush(); err != nil {
+	if err := t.Write(w); err != nil {
 		return err
 	}
 	f := &out.Final
@@ -270,8 +268,7 @@ func printComparison(w io.Writer, out replayOutput, exact bool) error {
 	}
 	a, b := &out.Recorded.Final, &out.Final
 	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "\tas recorded\there\tdifference\t\n")
+	t := show.Table{Headings: []string{"", ">as recorded", ">here", ">difference"}}
 	for _, r := range []struct {
 		name string
 		a, b int64
@@ -284,7 +281,7 @@ func printComparison(w io.Writer, out replayOutput, exact bool) error {
 		if r.b < r.a {
 			sign = ""
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\t\n", r.name, show.Bytes(r.a, exact), show.Bytes(r.b, exact), sign, show.Bytes(r.b-r.a, exact))
+		t.Add(r.name, show.Bytes(r.a, exact), show.Bytes(r.b, exact), sign+show.Bytes(r.b-r.a, exact))
 	}
 	for _, r := range []struct {
 		name string
@@ -295,7 +292,7 @@ func printComparison(w io.Writer, out replayOutput, exact bool) error {
 		{"out of memory", a.NumOOMs, b.NumOOMs},
 		{"entries replayed", int64(out.Recorded.EntriesReplayed), int64(out.EntriesReplayed)},
 	} {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%+d\t\n", r.name, r.a, r.b, r.b-r.a)
+		t.Add(r.name, fmt.Sprint(r.a), fmt.Sprint(r.b), fmt.Sprintf("%+d", r.b-r.a))
 	}
-	return t.Flush()
+	return t.Write(w)
 }

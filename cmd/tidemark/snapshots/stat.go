@@ -1,10 +1,10 @@
 package snapshots
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -153,50 +153,59 @@ func deviceOutput(s *snapshot.Snapshot, m snapshot.Summary, top int) statDevice 
 }
 
 func printStat(w io.Writer, out statOutput, exact bool) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "file\t%s\n", show.Quote(out.File))
-	fmt.Fprintf(t, "settings\t%s\n", out.Settings)
+	t := show.Table{Headings: []string{"", ""}, Last: show.Whole}
+	t.Add("file", show.Quote(out.File))
+	t.Add("settings", out.Settings.String())
 	if len(out.Devices) == 0 {
-		fmt.Fprint(t, "devices\tnone has a segment or a history\n")
+		t.Add("devices", "none has a segment or a history")
 	}
-	for _, d := range out.Devices {
-		fmt.Fprintf(t, "\ndevice %d\n", d.Device)
-		var actions []string
-		for a := snapshot.Other; a <= snapshot.UserDefined; a++ {
-			if n := d.Actions[a.String()]; n > 0 {
-				actions = append(actions, fmt.Sprintf("%d %v", n, a))
-			}
-		}
-		if d.Entries == 0 {
-			actions = []string{"none"}
-		}
-		fmt.Fprintf(t, "  history\t%s\n", strings.Join(actions, ", "))
-		if d.BeganMicros != nil {
-			began, ended := time.UnixMicro(*d.BeganMicros), time.UnixMicro(*d.EndedMicros)
-			fmt.Fprintf(t, "  time\t%s, %.6f s\n", began.UTC().Format(time.RFC3339), ended.Sub(began).Seconds())
-		}
-		fmt.Fprintf(t, "  segments\t%d\n", d.Segments)
-		fmt.Fprintf(t, "  reserved\t%s\tpeak %s\n", show.Bytes(d.ReservedBytes, exact), show.Bytes(d.PeakReserved, exact))
-		fmt.Fprintf(t, "  requested\t%s\tpeak %s\n", show.Bytes(d.RequestedBytes, exact), show.Bytes(d.PeakRequested, exact))
-		fmt.Fprintf(t, "  allocated\t%s\n", show.Bytes(d.AllocatedBytes, exact))
-		fmt.Fprintf(t, "  active\t%s\tin %d blocks\n", show.Bytes(d.ActiveBytes, exact), d.LiveBlocks)
-		for _, p := range d.PrivatePools {
-			fmt.Fprintf(t, "  private pool %v\t%s\treserved in %d segments, %s active\n", p, show.Bytes(p.ReservedBytes, exact),
-				p.Segments, show.Bytes(p.ActiveBytes, exact))
-		}
-		for i, b := range d.Largest {
-			label := ""
-			if i == 0 {
-				label = "largest"
-			}
-			from := "no stack"
-			if b.From != nil {
-				from = show.Quote(*b.From)
-			}
-			fmt.Fprintf(t, "  %s\t%s\tat %#x, %s\n", label, show.Bytes(b.Bytes, exact), b.Addr, from)
+	err := t.Write(w)
+	for i := range out.Devices {
+		d := &out.Devices[i]
+		fmt.Fprintf(w, "\ndevice %d\n", d.Device)
+		err = errors.Join(err, d.table(exact).Write(w))
+	}
+	return err
+}
+
+// table is what the file says of a device.
+func (d *statDevice) table(exact bool) *show.Table {
+	t := &show.Table{Headings: []string{"", "", ""}, Last: show.Whole}
+	var actions []string
+	for a := snapshot.Other; a <= snapshot.UserDefined; a++ {
+		if n := d.Actions[a.String()]; n > 0 {
+			actions = append(actions, fmt.Sprintf("%d %v", n, a))
 		}
 	}
-	return t.Flush()
+	if d.Entries == 0 {
+		actions = []string{"none"}
+	}
+	t.Add("history", strings.Join(actions, ", "))
+	if d.BeganMicros != nil {
+		began, ended := time.UnixMicro(*d.BeganMicros), time.UnixMicro(*d.EndedMicros)
+		t.Add("time", fmt.Sprintf("%s, %.6f s", began.UTC().Format(time.RFC3339), ended.Sub(began).Seconds()))
+	}
+	t.Add("segments", fmt.Sprint(d.Segments))
+	t.Add("reserved", show.Bytes(d.ReservedBytes, exact), "peak "+show.Bytes(d.PeakReserved, exact))
+	t.Add("requested", show.Bytes(d.RequestedBytes, exact), "peak "+show.Bytes(d.PeakRequested, exact))
+	t.Add("allocated", show.Bytes(d.AllocatedBytes, exact))
+	t.Add("active", show.Bytes(d.ActiveBytes, exact), fmt.Sprintf("in %d blocks", d.LiveBlocks))
+	for _, p := range d.PrivatePools {
+		t.Add(fmt.Sprintf("private pool %v", p), show.Bytes(p.ReservedBytes, exact),
+			fmt.Sprintf("reserved in %d segments, %s active", p.Segments, show.Bytes(p.ActiveBytes, exact)))
+	}
+	for i, b := range d.Largest {
+		label := ""
+		if i == 0 {
+			label = "largest"
+		}
+		from := "no stack"
+		if b.From != nil {
+			from = *b.From
+		}
+		t.Add(label, show.Bytes(b.Bytes, exact), fmt.Sprintf("at %#x, %s", b.Addr, from))
+	}
+	return t
 }
 
 // String is the settings that are not the default.
