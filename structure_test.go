@@ -32,7 +32,7 @@ var rooms = []string{
 	"instrument/view", "instrument/explain", "instrument/explain/infer",
 	"instrument/report/page", "instrument/report/chart", "instrument/report", "instrument/report/internal/made",
 	"instrument/snapshot/replay", "instrument/snapshot", "instrument/show",
-	"device/catalog", "device/cuda", "device/cuda/internal/genload", "device/kernel", "device",
+	"device/catalog", "device/cuda", "device/cuda/internal/genload", "device/precision", "device/kernel", "device",
 	"instrument", "device/alloc", "device/size",
 }
 
