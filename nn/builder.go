@@ -29,6 +29,9 @@ type Options struct {
 	// only predict, matrix products and attention compute in bfloat16, as under
 	// PyTorch's autocast.
 	Mixed bool
+	// NoCache has models keep no keys and values, whatever their config says. It
+	// is for the eager composition.
+	NoCache bool
 	// PadHead lets the head of a language model have columns of padding in
 	// mixed precision, where its outputs are not a multiple of what matrix
 	// units read at once: see Output.Columns. It is for those who look at that.

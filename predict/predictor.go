@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"gorgonia.org/gorgonia"
+
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/device/kernel"
@@ -38,6 +40,11 @@ type Workload struct {
 	// them.
 	KeepGradients bool
 	Composition   nn.Composition
+	// Recipe is whose code goes through the steps; Loop when empty.
+	Recipe Recipe
+	// KeepOutputs has the loop's variable hold the model's outputs, logits and
+	// cache, until the next forward pass has returned, and not the loss alone.
+	KeepOutputs bool
 	// Profile is what libraries take; nothing when zero.
 	Profile   session.Profile
 	Allocator alloc.Config
@@ -81,10 +88,11 @@ func Predict(w Workload) (*Prediction, error) {
 
 // Prepared is a workload whose plan is made, which is most of the work.
 type Prepared struct {
-	w     Workload
-	model nn.Module
-	specs []device.Spec // of the graph
-	plan  *plan.Plan
+	w      Workload
+	model  nn.Module
+	specs  []device.Spec // of the graph
+	plan   *plan.Plan
+	recipe recipe
 }
 
 // With is the same plan for another optimizer, number of steps and of
@@ -153,6 +161,7 @@ type predictor struct {
 	inputs     []*session.Value // the variables of the batch
 	targets    *session.Value   // those of the batch that the loss does not take
 	result     *session.Result  // the variable of the loss
+	norm       *session.Value   // the variable of the gradients' norm
 	peaks      *Peaks           // instead of a recorder
 	stepNumber int
 }
@@ -181,8 +190,16 @@ func Prepare(w Workload) (*Prepared, error) {
 	if p.model, err = models.New(w.Model); err != nil {
 		return nil, err
 	}
+	if err := w.checkRecipe(p.model); err != nil {
+		return nil, err
+	}
+	p.w, p.recipe = w, w.Recipe.row()
 	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true,
 		DType: w.Precision.Parameters(), Mixed: w.Precision.Mixed()}
+	o.NoCache = p.recipe.noCache
+	if p.recipe.autocasts && w.Precision.Storage() == device.BFloat16 {
+		o.Mixed = true
+	}
 	o.PadHead = o.Mixed && w.Loss == train.CrossEntropy // as BuildGraph has it
 	o.Interrupted = w.Interrupted
 	graph, err := buildForPrediction(nn.NewBuilder(p.model, o), w)
@@ -200,8 +217,21 @@ func Prepare(w Workload) (*Prepared, error) {
 // buildForPrediction is BuildOn with the loss of a micro-batch divided.
 func buildForPrediction(b *nn.Builder, w Workload) (*train.Graph, error) {
 	g, err := train.BuildOn(b, w.Shape, w.Loss)
-	if err != nil || w.Accumulate == 1 || w.Composition != nn.Eager {
+	if err != nil || w.Composition != nn.Eager {
 		return g, err
+	}
+	switch {
+	case w.KeepOutputs:
+		g.Kept = append([]*gorgonia.Node{g.Output}, b.Cached()...)
+	case w.Recipe.row().converts:
+		g.Kept = []*gorgonia.Node{g.Output}
+	}
+	if w.Recipe.row().counts {
+		if g.Loss, err = aten.DivScalar(g.Loss, float64(w.Shape.Rows*w.Shape.Tokens)); err != nil {
+			return g, err
+		}
+	} else if w.Accumulate == 1 {
+		return g, nil
 	}
 	g.Loss, err = aten.DivScalar(g.Loss, float64(w.Accumulate))
 	return g, err
@@ -232,12 +262,17 @@ func (p *predictor) run() error {
 // step is one training step.
 func (p *predictor) step() error {
 	s := p.s
-	for m := range min(p.w.Accumulate, cmp.Or(p.w.MicroBatches, maxMicroBatches)) {
+	for m := range p.gone() {
 		if err := p.microBatch(m); err != nil {
 			return err
 		}
 	}
-	if err := p.measure("optim", func() error { return s.Step(p.optimizer, 1e-3) }); err != nil {
+	if p.recipe.clips {
+		if err := p.measure("clip", p.clip); err != nil {
+			return err
+		}
+	}
+	if err := p.measure("optim", p.update); err != nil {
 		return err
 	}
 	return p.measure("zero", func() error {
@@ -259,13 +294,25 @@ func (p *predictor) microBatch(m int) error {
 		}
 		return phase
 	}
-	if err := p.measure("batch", p.batch); err != nil {
-		return err
+	if m == 0 || !p.recipe.prefetch {
+		if err := p.measure("batch", p.batches); err != nil {
+			return err
+		}
+	}
+	inputs := p.inputs
+	if p.recipe.prefetch {
+		inputs = inputs[m*len(p.specs):][:len(p.specs)]
 	}
 	if err := p.measure(name("forward"), func() error {
-		r, err := s.Forward(p.plan, p.inputs...)
+		r, err := s.Forward(p.plan, inputs...)
 		if err != nil {
 			return err
+		}
+		if p.recipe.converts {
+			if err := p.returned(r); err != nil {
+				r.Release()
+				return err
+			}
 		}
 		p.result.Release()
 		p.result = r
@@ -283,13 +330,30 @@ func (p *predictor) microBatch(m int) error {
 	})
 }
 
-// batch makes the next batch; the last one goes when it is there. Beside the
-// mean of the outputs no targets are needed, but they are made.
-func (p *predictor) batch() error {
+// gone is how many micro-batches of a step are gone through.
+func (p *predictor) gone() int { return min(p.w.Accumulate, cmp.Or(p.w.MicroBatches, maxMicroBatches)) }
+
+// batches makes the next batch, or those of a step; the last ones go when they
+// are there. Beside the mean of the outputs no targets are needed, but they are
+// made.
+func (p *predictor) batches() error {
 	specs := p.specs
 	var next []*session.Value
-	for i, spec := range specs {
-		v, err := p.s.Input([]string{"batch", "targets"}[i], spec, nil)
+	count := 1
+	if p.recipe.prefetch {
+		count = p.gone()
+	}
+	for range count {
+		for i, spec := range specs {
+			v, err := p.s.Input([]string{"batch", "targets"}[i], spec, nil)
+			if err != nil {
+				return err
+			}
+			next = append(next, v)
+		}
+	}
+	if p.recipe.prefetch && p.w.Accumulate > count { // that are not gone through
+		v, err := p.beyond(p.w.Accumulate - count)
 		if err != nil {
 			return err
 		}

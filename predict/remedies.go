@@ -49,11 +49,19 @@ func (s *search) changes() []change {
 	if narrow && s.base.Precision.Storage() == device.Float32 {
 		in(precision.BF16Mixed)
 	}
-	if narrow && s.base.Precision.Parameters() == device.Float32 && s.base.Composition == nn.Eager {
+	if narrow && s.base.Precision.Parameters() == device.Float32 && s.base.Composition == nn.Eager && s.recipeIn(precision.BF16) {
 		in(precision.BF16)
 	}
 	optimizer(optim.Lighter(s.base.Optimizer)...)
 	return list
+}
+
+// recipeIn says that the workload's recipe is predicted in a precision.
+func (s *search) recipeIn(p precision.Precision) bool {
+	w := s.base
+	w.Precision = p
+	model, err := models.New(w.Model)
+	return err == nil && w.checkRecipe(model) == nil
 }
 
 // variants are the other implementations of the workload's optimizer that its

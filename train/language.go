@@ -41,6 +41,8 @@ type Graph struct {
 	// Columns is how many of the logits of a row count; the others are padding.
 	Columns int
 	Loss    *gorgonia.Node // scalar
+	// Kept are what the plan's result holds beside the loss.
+	Kept []*gorgonia.Node
 	// Specs are those of the plan's inputs: the batch, then the targets unless
 	// the loss has none.
 	Specs []device.Spec
@@ -82,7 +84,7 @@ func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 		y = b.Input("targets", targets)
 		g.Specs = append(g.Specs, targets)
 	}
-	if o := b.Options(); o.Composition == nn.Eager && !o.GradientCheckpointing && models.Caches(b.Root()) {
+	if o := b.Options(); o.Composition == nn.Eager && !o.GradientCheckpointing && !o.NoCache && models.Caches(b.Root()) {
 		b.KeepCache()
 	}
 	out, err := b.Run(x)
@@ -109,7 +111,8 @@ func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 	return g, nil
 }
 
-// Compile plans the graph for training: the result holds the loss.
+// Compile plans the graph for training: the result holds the loss, then what is
+// kept.
 func (g *Graph) Compile() (*plan.Plan, error) {
-	return plan.Compile(g.Builder, []*gorgonia.Node{g.Loss}, plan.Options{Differentiate: []*gorgonia.Node{g.Loss}})
+	return plan.Compile(g.Builder, append([]*gorgonia.Node{g.Loss}, g.Kept...), plan.Options{Differentiate: []*gorgonia.Node{g.Loss}})
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -39,7 +41,9 @@ func estimateFlags() []cli.Flag {
 		&cli.IntFlag{Name: "batch", Value: 1, Usage: "rows of a micro-batch"},
 		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 1024)"},
 		&cli.IntFlag{Name: "steps", Value: 3, Usage: "training steps to predict; the third is like all later ones"},
-		&cli.StringFlag{Name: "optimizer", Value: "adamw", Usage: joinNames(optim.Names())},
+		&cli.StringFlag{Name: "recipe", Value: string(predict.Loop), Usage: "loop: a loop of one's own; hf-trainer: transformers' Trainer with accelerate and their defaults"},
+		&cli.BoolFlag{Name: "keep-outputs", Usage: "the loop's variable outputs, and so the logits, lives until the next forward pass has returned: outputs = model(**batch); loss = outputs.loss"},
+		&cli.StringFlag{Name: "optimizer", Usage: joinNames(optim.Names()), DefaultText: fmt.Sprintf("%s; %s with --recipe %s", predict.DefaultOptimizer(predict.Loop), predict.DefaultOptimizer(predict.HFTrainer), predict.HFTrainer)},
 		&cli.StringFlag{Name: "precision", DefaultText: "the config's dtype, or fp32", Usage: precision.Usage() + " (eager only); in the eager composition mixed is PyTorch's autocast"},
 		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
 		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
@@ -159,6 +163,8 @@ type estimateSettings struct {
 	Batch                 int                 `json:"batch"`
 	Tokens                int                 `json:"tokens,omitempty"`
 	Steps                 int                 `json:"steps"`
+	Recipe                predict.Recipe      `json:"recipe"`
+	KeepOutputs           bool                `json:"keep_outputs"`
 	Optimizer             string              `json:"optimizer"`
 	Precision             precision.Precision `json:"precision"`
 	Attention             string              `json:"attention"` // as transformers' attn_implementation has it
@@ -208,6 +214,10 @@ func workloadOf(c *cli.Context) (predict.Workload, estimateSettings, error) {
 	if w.Precision, from, err = precisionOf(c, config, w.Composition); err != nil {
 		return w, s, err
 	}
+	w.Recipe, w.KeepOutputs = predict.Recipe(c.String("recipe")), c.Bool("keep-outputs")
+	if !slices.Contains(predict.Recipes(), w.Recipe) {
+		return w, s, fmt.Errorf("--recipe %q: it is %s or %s", w.Recipe, predict.Loop, predict.HFTrainer)
+	}
 	w.Loss = train.Loss(c.String("loss"))
 	if l := w.Loss; l != train.CrossEntropy && l != train.MeanOutput {
 		return w, s, fmt.Errorf("--loss %q: it is cross-entropy or mean", l)
@@ -226,9 +236,9 @@ func workloadOf(c *cli.Context) (predict.Workload, estimateSettings, error) {
 	}
 	w.Allocator.LimitBytes = int64(limit * (1 << 30))
 	w.Model = config
-	w.Steps, w.Accumulate, w.Optimizer = c.Int("steps"), c.Int("accumulate"), c.String("optimizer")
+	w.Steps, w.Accumulate, w.Optimizer = c.Int("steps"), c.Int("accumulate"), cmp.Or(c.String("optimizer"), predict.DefaultOptimizer(w.Recipe))
 	w.GradientCheckpointing, w.KeepGradients = c.Bool("gradient-checkpointing"), c.Bool("keep-gradients")
-	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Optimizer: w.Optimizer,
+	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Recipe: w.Recipe, KeepOutputs: w.KeepOutputs, Optimizer: w.Optimizer,
 		Precision: w.Precision, Attention: "sdpa", GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
 		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: string(w.Loss), Profile: w.Profile.Name,
 		AllocConf: conf, Sources: settingSources(c, confSource), LimitBytes: w.Allocator.LimitBytes}

@@ -32,7 +32,7 @@ func TestEstimateRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want string }{
 		{"", "name a model"},
-		{"--config " + config, "vocab_size is missing"},
+		{"--config " + config, "is missing"},
 		{"--parameters 7 --bits 0", "--bits 0"},
 		{"--preset gpt2 --bits 4", "plain arithmetic"},
 		{"--parameters 7 --batch 3", "--batch"},
@@ -43,6 +43,10 @@ func TestEstimateRefuses(t *testing.T) {
 		{"--preset gpt2 --seq 1025", "--seq 1025"},
 		{"--preset gpt2 --precision fp8", "fp32, tf32, bf16-mixed or bf16"},
 		{"--preset gpt2 --profile tpu", "h200"},
+		{"--preset gpt2 --recipe lightning", "it is loop or hf-trainer"},
+		{"--preset gpt2 --recipe hf-trainer --keep-outputs", "keep-outputs is the loop's"},
+		{"--preset gpt2 --recipe hf-trainer --precision bf16", "bf16-mixed is"},
+		{"--preset mlp-digits --recipe hf-trainer", "transformers' language models"},
 		{"--preset gpt2 --optimizer tiger", "tiger"},
 		{"--preset gpt2 --limit-gib -1", "--limit-gib"},
 		{"--preset gpt2 --composition fused --precision bf16", "fp32, tf32 or bf16-mixed"},
@@ -119,6 +123,38 @@ func TestEstimateWithinLimit(t *testing.T) {
 	for _, want := range []string{"runs out of memory within --limit-gib", "--limit-gib", "does not fit", "would fit with --gradient-checkpointing (peak 0.80 GiB); or --batch 16 --accumulate 4"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}
+
+// TestEstimateRecipe: the recipe is in the settings, chooses the optimizer where
+// none is named, and the versions that a prediction follows are printed.
+func TestEstimateRecipe(t *testing.T) {
+	for _, c := range []struct {
+		args, recipe, optimizer string
+		kept                    bool
+	}{
+		{"", "loop", "adamw", false},
+		{"--keep-outputs", "loop", "adamw", true},
+		{"--recipe hf-trainer --precision bf16-mixed", "hf-trainer", "adamw-fused", false},
+		{"--recipe hf-trainer --optimizer adafactor", "hf-trainer", "adafactor", false},
+	} {
+		args := append(strings.Fields("estimate --preset gpt2 --batch 2 --seq 64 --card h200 --json"), strings.Fields(c.args)...)
+		code, out, errs := tidemark(t, args...)
+		var v struct {
+			Settings struct {
+				Recipe, Optimizer string
+				KeepOutputs       bool `json:"keep_outputs"`
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &v); code != 0 || err != nil {
+			t.Fatalf("%s: status %d, %v, %s", c.args, code, err, errs)
+		}
+		if s := v.Settings; s.Recipe != c.recipe || s.Optimizer != c.optimizer || s.KeepOutputs != c.kept {
+			t.Errorf("%s: %+v", c.args, s)
+		}
+		if !strings.Contains(out, "PyTorch 2.11.0, transformers 5.17.0") {
+			t.Errorf("%s: the versions are not named", c.args)
 		}
 	}
 }
