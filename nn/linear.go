@@ -2,6 +2,7 @@ package nn
 
 import (
 	"math"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -17,6 +18,9 @@ type Linear struct {
 	// Parts are the widths of several projections that W holds, one below the
 	// other. The fused composition computes them apart, as outputs of their own.
 	Parts []int
+	// Groups is how often the parts repeat, such as once a head: those of one name
+	// are one projection. 1 when 0.
+	Groups int
 }
 
 // NewLinear makes a Linear that begins as PyTorch's does: weight and bias
@@ -79,13 +83,13 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 
 // apart computes the parts one by one.
 func (l *Linear) apart(b *Builder, x, w, bias *gorgonia.Node) (Output, error) {
-	weights, err := op.Split(w, l.Parts...)
+	weights, err := l.parts(w)
 	if err != nil {
 		return Output{}, err
 	}
 	biases := make([]*gorgonia.Node, len(weights))
 	if bias != nil {
-		if biases, err = op.Split(bias, l.Parts...); err != nil {
+		if biases, err = l.parts(bias); err != nil {
 			return Output{}, err
 		}
 	}
@@ -98,6 +102,26 @@ func (l *Linear) apart(b *Builder, x, w, bias *gorgonia.Node) (Output, error) {
 		out.Nodes = append(out.Nodes, y)
 	}
 	return out, nil
+}
+
+// parts divides a weight or bias: views, or copies where the parts repeat.
+func (l *Linear) parts(w *gorgonia.Node) ([]*gorgonia.Node, error) {
+	n, groups := len(l.Parts), max(l.Groups, 1)
+	pieces, err := op.Split(w, slices.Repeat(l.Parts, groups)...)
+	if err != nil || groups == 1 {
+		return pieces, err
+	}
+	parts := make([]*gorgonia.Node, n)
+	for i := range parts {
+		var same []*gorgonia.Node
+		for g := range groups {
+			same = append(same, pieces[g*n+i])
+		}
+		if parts[i], err = op.Concat(same...); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
 }
 
 // paddedWidth is a number of columns that rows of bfloat16 with so many and more

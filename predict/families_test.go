@@ -25,12 +25,14 @@ func TestFamiliesMatchTraces(t *testing.T) {
 		"llama3_bf16":   smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, func(w *predict.Workload) { bf16(w); w.Optimizer = "adamw-fused" }),
 		"llama3_mha_ce": smallWorkload(t, `{"model_type":"llama",`+strings.Replace(tracedLlama3, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),
 		"mistral_bf16":  smallWorkload(t, `{"model_type":"mistral",`+tracedDecoder+`}`, 12, 88, bf16),
-		"phi3_ce":       smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),
-		"phi3_bf16":     smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, bf16),
-		"qwen3_ce":      smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, nil),
-		"qwen3_bf16":    smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, bf16),
-		"gpt2_amp":      smallWorkload(t, traceGPT2, 12, 88, amp),
-		"gpt2_bf16":     smallWorkload(t, traceGPT2, 12, 88, bf16),
+		"gptneox_ce": smallWorkload(t, `{"model_type":"gpt_neox","use_cache":false,"vocab_size":331,"hidden_size":96,"intermediate_size":384,
+			"num_hidden_layers":2,"num_attention_heads":6}`, 12, 88, nil),
+		"phi3_ce":    smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),
+		"phi3_bf16":  smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, bf16),
+		"qwen3_ce":   smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, nil),
+		"qwen3_bf16": smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, bf16),
+		"gpt2_amp":   smallWorkload(t, traceGPT2, 12, 88, amp),
+		"gpt2_bf16":  smallWorkload(t, traceGPT2, 12, 88, bf16),
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := slices.DeleteFunc(readTrace(t, name), func(e traceEvent) bool {

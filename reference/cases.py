@@ -71,6 +71,8 @@ ANNOTATED = [
     case("llama3_mha_ce", "Llama", dict(TINY_LLAMA3, num_key_value_heads=6), 12, 88, "adamw"),
     case("llama3_amp", "Llama", TINY_LLAMA3, 12, 88, "adamw", amp=True),
     case("mistral_bf16", "Mistral", dict(TINY_LLAMA, sliding_window=4096), 12, 88, "adamw", bf16=True),
+    case("gptneox_ce", "GPTNeoX", dict(hidden_size=96, intermediate_size=384, num_hidden_layers=2, num_attention_heads=6, vocab_size=331),
+         12, 88, "adamw"),
     case("phi3_ce", "Phi3", dict(TINY_LLAMA, num_key_value_heads=6, pad_token_id=0), 12, 88, "adamw"),
     case("phi3_bf16", "Phi3", dict(TINY_LLAMA, num_key_value_heads=6, pad_token_id=0), 12, 88, "adamw", bf16=True),
     case("qwen3_ce", "Qwen3", dict(TINY_QWEN, head_dim=32), 12, 88, "adamw"),
@@ -101,6 +103,9 @@ DECODER = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_l
                num_key_value_heads=2, max_position_embeddings=32)
 
 
+NEOX = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=32)
+
+
 def rope(kind, **rest):
     return dict(DECODER, num_hidden_layers=1, rope_parameters=dict(rest, rope_type=kind, rope_theta=100.0))
 
@@ -115,6 +120,8 @@ FAMILIES = {
     "llama_yarn_mscale": ("Llama", dict(rope("yarn", factor=4.0, original_max_position_embeddings=8, beta_fast=4.0, mscale=0.7,
                                              mscale_all_dim=1.3, truncate=False), head_dim=16)),
     "mistral": ("Mistral", dict(DECODER, sliding_window=None)),
+    "gpt_neox": ("GPTNeoX", NEOX),
+    "gpt_neox_serial": ("GPTNeoX", dict(NEOX, use_parallel_residual=False, attention_bias=False, num_hidden_layers=1)),
     "phi3": ("Phi3", dict(DECODER, pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5))),
     "qwen2": ("Qwen2", DECODER),
     "qwen3": ("Qwen3", dict(DECODER, head_dim=6, tie_word_embeddings=True)),

@@ -28,9 +28,7 @@ var decoderKeys = []keyRow{
 type decoderDefaults struct {
 	context, keyHeads, headDim int
 	epsilon                    float64
-	// turned is the part of a head that is rotated where the config does not say;
-	// 0 for a family that rotates whole heads.
-	turned float64
+	rope                       ropeDefaults
 }
 
 // decoder reads what decoders have in common. prefix is that of the types' names
@@ -54,7 +52,7 @@ func (r *reader) decoder(prefix string, def decoderDefaults) decoderConfig {
 	l.KVHeads = r.kvHeads(l.Heads, cmp.Or(def.keyHeads, l.Heads))
 	r.precision()
 	r.layerTypes(l.Layers)
-	l.HeadDim, l.Rope = head, r.rope(head, l.Context, def.turned)
+	l.HeadDim, l.Rope = head, r.rope(head, l.Context, def.rope)
 	act := r.activation("hidden_act", "silu")
 	if act.function != "silu" {
 		r.fail("hidden_act %q is not supported: only silu and swish are", r.text("hidden_act", ""))

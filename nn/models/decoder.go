@@ -121,44 +121,68 @@ func (m *decoderModel) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 	if err != nil {
 		return nn.Output{}, err
 	}
-	if err := b.CheckContext(ids, m.config.Context); err != nil {
-		return nn.Output{}, err
-	}
-	if w := m.config.Window; w > 0 && ids.Shape()[1] >= w {
-		return nn.Output{}, fmt.Errorf("sliding_window %d with sequences of %d tokens: attention in a window is not supported; make sequences shorter than the window", w, ids.Shape()[1])
-	}
-	x, err := b.Call("embed_tokens", m.embed, ids)
+	d := decoding{m.config, m.rotary, m.layers}
+	h, err := d.run(b, ids, func() (nn.Output, error) { return b.Call("embed_tokens", m.embed, ids) }, nil)
 	if err != nil {
 		return nn.Output{}, err
+	}
+	x, err := b.Call("norm", m.norm, h)
+	if err != nil {
+		return nn.Output{}, err
+	}
+	return nn.Record(x.One()), nil
+}
+
+// decoding is what decoders do between embedding tokens and the last norm.
+type decoding struct {
+	config decoderConfig
+	rotary *rotaryEmbedding
+	layers nn.List
+}
+
+// run embeds ids (B, T), changes what comes of it unless that is nil, and calls
+// the layers, which return hidden states (B, T, C).
+func (d decoding) run(b *nn.Builder, ids *gorgonia.Node, embed func() (nn.Output, error),
+	change func(*gorgonia.Node) (nn.Output, error)) (*gorgonia.Node, error) {
+	if err := b.CheckContext(ids, d.config.Context); err != nil {
+		return nil, err
+	}
+	if w := d.config.Window; w > 0 && ids.Shape()[1] >= w {
+		return nil, fmt.Errorf("sliding_window %d with sequences of %d tokens: attention in a window is not supported; make sequences shorter than the window", w, ids.Shape()[1])
+	}
+	x, err := embed()
+	if err != nil {
+		return nil, err
 	}
 	positions := ids
 	if b.Eager() {
 		if positions, err = b.Positions(ids, true); err != nil {
-			return nn.Output{}, err
+			return nil, err
 		}
 		b.Hold(x.One(), positions)
 		if err := b.LookForPacked(positions, ids); err != nil {
-			return nn.Output{}, err
+			return nil, err
 		}
 	}
-	table, err := b.Call("rotary_emb", m.rotary, positions)
-	if err != nil {
-		return nn.Output{}, err
+	if change != nil {
+		if x, err = change(x.One()); err != nil {
+			return nil, err
+		}
 	}
-	for i, l := range m.layers {
+	table, err := b.Call("rotary_emb", d.rotary, positions)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range d.layers {
 		in := []*gorgonia.Node{x.One(), table.Nodes[0], table.Nodes[1]}
 		if b.Eager() {
 			in = append(in, positions) // not read, but handed on
 		}
-		x, err = b.CallBlock(fmt.Sprintf("layers.%d", i), l, in...)
-		if err != nil {
-			return nn.Output{}, err
+		if x, err = b.CallBlock(fmt.Sprintf("layers.%d", i), l, in...); err != nil {
+			return nil, err
 		}
 	}
-	if x, err = b.Call("norm", m.norm, x.One()); err != nil {
-		return nn.Output{}, err
-	}
-	return nn.Record(x.One()), nil
+	return x.One(), nil
 }
 
 // rotaryEmbedding makes the tables of cosines and sines.

@@ -26,6 +26,8 @@ var small = map[string]map[string]any{
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"mistral": {"model_type": "mistral", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 8.0, "num_key_value_heads": 2.0, "max_position_embeddings": 64.0},
+	"gpt_neox": {"model_type": "gpt_neox", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
+		"num_attention_heads": 2.0, "max_position_embeddings": 64.0},
 	"phi3": {"model_type": "phi3", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"qwen3": {"model_type": "qwen3", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
@@ -159,7 +161,7 @@ func TestEveryKeyOfTheTable(t *testing.T) {
 // shows in what comes of it.
 func TestReadKeysMatter(t *testing.T) {
 	other := map[string]any{"dims": []any{3.0, 4.0}, "dropout": 0.2, "n_inner": 20.0, "activation_function": "relu", "layer_norm_epsilon": 1e-4,
-		"embd_pdrop": 0.2, "resid_pdrop": 0.2, "attn_pdrop": 0.2, "partial_rotary_factor": 0.5, "head_dim": 8.0, "hidden_act": "swish", "rms_norm_eps": 1e-4, "attention_bias": true,
+		"embd_pdrop": 0.2, "resid_pdrop": 0.2, "attn_pdrop": 0.2, "partial_rotary_factor": 0.5, "head_dim": 8.0, "hidden_act": "swish", "rms_norm_eps": 1e-4, "attention_bias": true, "hidden_dropout": 0.2, "layer_norm_eps": 1e-4, "use_parallel_residual": false, "rotary_pct": 0.5, "rotary_emb_base": 5e5,
 		"mlp_bias": true, "attention_dropout": 0.2, "rope_theta": 5e5, "initializer_range": 0.5, "use_cache": false,
 		"rope_scaling":    map[string]any{"type": "linear", "factor": 2.0},
 		"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 5e5}}
@@ -170,6 +172,8 @@ func TestReadKeysMatter(t *testing.T) {
 		}
 		v, ok := other[k.Name]
 		switch {
+		case k.Name == "attention_bias" && k.Family == "gpt_neox":
+			v = false
 		case ok:
 		case k.Name == "tie_word_embeddings":
 			v = k.Family != "gpt2"

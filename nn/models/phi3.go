@@ -24,7 +24,7 @@ var phi3Family = family{
 	}),
 	read: func(r *reader) func() nn.Module {
 		r.architecture("Phi3ForCausalLM")
-		l := r.decoder("Phi3", decoderDefaults{context: 4096, epsilon: 1e-5, turned: 1})
+		l := r.decoder("Phi3", decoderDefaults{context: 4096, epsilon: 1e-5, rope: ropeDefaults{turned: 1}})
 		l.Window = r.window(0)
 		drop := r.probability("resid_pdrop", 0)
 		return func() nn.Module { return newDecoderOf(l, func() nn.Module { return newPhi3Layer(l, drop) }) }

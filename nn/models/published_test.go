@@ -18,7 +18,7 @@ func TestPublishedConfigs(t *testing.T) {
 		"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200,
 		"llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248, "llama31-8b": 8_030_261_248, "llama32-1b": 1_235_814_400,
 		"llama32-1b-noscale": 1_235_814_400, "qwen2.5-7b": 7_615_616_512, "r1-distill-qwen-1.5b": 1_777_088_000,
-		"mistral-7b": 7_241_732_096, "mistral-7b-v03": 7_248_023_552, "qwen3-0.6b": 596_049_920, "phi3-mini": 3_821_079_552,
+		"mistral-7b": 7_241_732_096, "mistral-7b-v03": 7_248_023_552, "qwen3-0.6b": 596_049_920, "phi3-mini": 3_821_079_552, "pythia-1.4b": 1_414_647_808,
 		"smollm2-135m": 134_515_008, "tinyllama": 1_100_048_384,
 	}
 	refused := map[string]string{
@@ -39,7 +39,7 @@ func TestPublishedConfigs(t *testing.T) {
 		if !ok {
 			text := refused[name]
 			if text == "" {
-				text = "is not known: there is mlp, gpt, gpt2, llama, mistral, phi3, qwen2"
+				text = "is not known: there is mlp, gpt, gpt2, gpt_neox, llama, mistral, phi3, qwen2"
 			}
 			if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: error %v, want one line with %q", name, err, text)
@@ -58,7 +58,7 @@ func TestPublishedConfigs(t *testing.T) {
 			t.Errorf("%s: trainable: %v", name, err)
 		}
 	}
-	if len(files) < len(parameters)+len(refused)+3 {
+	if len(files) < len(parameters)+len(refused)+2 {
 		t.Errorf("%d files", len(files))
 	}
 }
@@ -119,6 +119,9 @@ func TestRefusals(t *testing.T) {
 		{"mistral", map[string]any{"attention_bias": true}, "attention_bias is true: only false"},
 		{"mistral", map[string]any{"num_key_value_heads": 3.0}, "num_key_value_heads 3 does not divide num_attention_heads 8"},
 		{"qwen3", map[string]any{"use_sliding_window": true, "max_window_layers": 0.0}, "layers from 0 on attend in a window"},
+		{"gpt_neox", map[string]any{"rotary_pct": 1.0}, ""},
+		{"gpt_neox", map[string]any{"rotary_pct": 0.0}, "rotary_pct is 0"},
+		{"gpt_neox", map[string]any{"rotary_pct": 0.1}, "0 elements of a head of 8 are rotated"},
 		{"phi3", map[string]any{"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"},
 		{"phi3", map[string]any{"partial_rotary_factor": 0.4}, "1 elements of a head of 4 are rotated"},
 		{"phi3", map[string]any{"partial_rotary_factor": 0.5}, ""},

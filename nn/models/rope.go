@@ -31,13 +31,20 @@ type rope struct {
 	table   kernel.RotaryTable
 }
 
+// ropeDefaults are what a family has where its config says nothing; 0 is Llama's.
+type ropeDefaults struct {
+	theta float64
+	// turned is the part of a head that is turned; 0 where it is all of it
+	// whatever a config says.
+	turned float64
+}
+
 // rope reads the rotary positions of heads of so many elements in a model of so
 // many positions: of rope_parameters, of rope_scaling in files from before
 // version 5, and of rope_theta, which is beside them or within the first.
 //
-// turned is the part of a head that is turned where nothing is said, 0 where
-// it is always all of it.
-func (r *reader) rope(head, context int, turned float64) rope {
+// def are its family's defaults.
+func (r *reader) rope(head, context int, def ropeDefaults) rope {
 	all := map[string]any{}
 	if v := r.values["rope_theta"]; v != nil {
 		all["rope_theta"] = v
@@ -60,18 +67,18 @@ func (r *reader) rope(head, context int, turned float64) rope {
 	if v := r.values["original_max_position_embeddings"]; v != nil {
 		all["original_max_position_embeddings"] = v
 	}
-	if v := r.values["partial_rotary_factor"]; v != nil && turned > 0 && all["partial_rotary_factor"] == nil {
+	if v := r.values["partial_rotary_factor"]; v != nil && def.turned > 0 && all["partial_rotary_factor"] == nil {
 		all["partial_rotary_factor"] = v
 	}
 	inner := reader{values: all}
-	p := inner.ropeEntry(head, context, turned)
+	p := inner.ropeEntry(head, context, def)
 	if inner.err != nil {
 		r.fail("%s: %w", key, inner.err)
 	}
 	return p
 }
 
-func (r *reader) ropeEntry(head, context int, turned float64) rope {
+func (r *reader) ropeEntry(head, context int, def ropeDefaults) rope {
 	for _, k := range slices.Sorted(maps.Keys(r.values)) {
 		if !slices.Contains(ropeKeys, k) {
 			r.fail("%s is not known: there is %s", k, strings.Join(ropeKeys, ", "))
@@ -84,8 +91,8 @@ func (r *reader) ropeEntry(head, context int, turned float64) rope {
 	case !slices.Contains(ropeTypes, p.kind):
 		r.fail("rope_type %q is not known: there is %s", p.kind, strings.Join(ropeTypes, ", "))
 	}
-	part := r.number("partial_rotary_factor", cmp.Or(turned, 1))
-	if part > 1 || turned == 0 && part != 1 {
+	part := r.number("partial_rotary_factor", cmp.Or(def.turned, 1))
+	if part > 1 || def.turned == 0 && part != 1 {
 		r.fail("partial_rotary_factor is %s: whole heads are rotated", fmt.Sprint(r.values["partial_rotary_factor"]))
 	}
 	if head%2 != 0 {
@@ -95,7 +102,7 @@ func (r *reader) ropeEntry(head, context int, turned float64) rope {
 	if size%2 != 0 || size == 0 {
 		r.fail("%d elements of a head of %d are rotated: rotary embedding rotates halves", size, head)
 	}
-	p.table = kernel.RotaryTable{Size: size, Theta: r.number("rope_theta", 10000)}
+	p.table = kernel.RotaryTable{Size: size, Theta: r.number("rope_theta", cmp.Or(def.theta, 10000))}
 	p.table.Scaling, p.unknown = r.ropeScaling(p.kind, float64(context))
 	return p
 }

@@ -59,6 +59,16 @@ def later(cls):
     return make
 
 
+def neox(r):
+    heads = r.choice([1, 2, 3])
+    c = dict(vocab_size=r.randint(7, 60), hidden_size=heads * 8, intermediate_size=r.randint(5, 50), num_hidden_layers=r.randint(1, 3),
+             num_attention_heads=heads, max_position_embeddings=r.randint(16, 64), hidden_act=r.choice(["gelu", "relu", "gelu_new"]))
+    for k, v in (("use_parallel_residual", False), ("attention_bias", False), ("hidden_dropout", 0.1), ("tie_word_embeddings", True), ("use_cache", False)):
+        if r.random() < 0.4:
+            c[k] = v
+    return tf.GPTNeoXConfig, c
+
+
 def elements(out):
     # A hook that looks for tensors looks into tuples, not into the records of transformers.
     if isinstance(out, torch.Tensor):
@@ -86,7 +96,7 @@ def measure(cls, values, tokens):
 
 
 r, rows = random.Random(5), []
-later_families = [later(cls) for cls in (tf.MistralConfig, tf.Qwen3Config, tf.Phi3Config)]
+later_families = [later(cls) for cls in (tf.MistralConfig, tf.Qwen3Config, tf.Phi3Config)] + [neox]
 for i, family in enumerate([gpt2, llama, lambda r: llama(r, True), *later_families]):
     for _ in range(30 if i < 3 else 15):
         rows.append(json.dumps(measure(*family(r), r.randint(2, 8)), separators=(",", ":")))

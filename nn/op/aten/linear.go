@@ -97,6 +97,7 @@ func columnSum(dy, like *gorgonia.Node, rows, cols int64) (*gorgonia.Node, error
 	d := op.Description{
 		Kernel:     "aten.sum",
 		Out:        s,
+		Serial:     like.ID(), // biases beside each other have the same incoming gradient
 		Validates:  true,
 		Attributes: kernel.Linear{Rows: int(rows), Out: int(cols)},
 		Host:       host.For(s.DType, host.LinearGradBias[float32], host.LinearGradBias[float64]),
