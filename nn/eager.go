@@ -82,7 +82,7 @@ func (b *Builder) Linear(x, w, bias *gorgonia.Node, conv1d bool) (*gorgonia.Node
 			if x, err = op.ToBFloat16(x); err != nil {
 				return nil, err
 			}
-			if w, err = op.ToBFloat16(w); err != nil {
+			if w, err = b.roundedWeight(w); err != nil {
 				return nil, err
 			}
 		}

@@ -23,6 +23,7 @@ type generation struct {
 	lengths        []int          // of the prompt's rows; nil for one token a row
 	at             *gorgonia.Node // how many tokens of each row came before; where they stand, in eager
 	layers         int
+	rounded        map[*gorgonia.Node]*Parameter // inputs that are weights in bfloat16
 }
 
 // In the eager composition, which predicts PyTorch's memory, rows have one
@@ -51,6 +52,7 @@ func (b *Builder) Decode(rows, capacity int) {
 }
 
 func (b *Builder) generate(g generation) {
+	g.rounded = make(map[*gorgonia.Node]*Parameter)
 	b.generation = &g
 	if !b.Eager() {
 		g.at = b.Input("at", device.Spec{DType: device.Int32, Shape: []int{g.rows}})
@@ -249,4 +251,36 @@ func (b *Builder) generatePacked(qkv *gorgonia.Node, heads int, way aten.SDPA) (
 		b.KeepUntil(v.Until, v.Value)
 	}
 	return m.Out, nil
+}
+
+// roundedWeight is a weight of a product of matrices in bfloat16: rounded anew in
+// each pass, or while generating, where weights do not change, an input that
+// RoundedWeight tells of.
+func (b *Builder) roundedWeight(w *gorgonia.Node) (*gorgonia.Node, error) {
+	if b.generation == nil {
+		return op.ToBFloat16(w)
+	}
+	for n, p := range b.generation.rounded {
+		if b.nodes[p] == w {
+			return n, nil
+		}
+	}
+	for p, n := range b.nodes {
+		if n == w {
+			in := b.Input(b.names[p]+" in bfloat16", device.Spec{DType: device.BFloat16, Shape: p.Shape})
+			b.generation.rounded[in] = p
+			return in, nil
+		}
+	}
+	return op.ToBFloat16(w) // something computed
+}
+
+// RoundedWeight is the parameter that an input of a generation's graph is to be
+// the bfloat16 of, with its name; nil for other inputs.
+func (b *Builder) RoundedWeight(input *gorgonia.Node) (p *Parameter, name string) {
+	if b.generation == nil {
+		return nil, ""
+	}
+	p = b.generation.rounded[input]
+	return p, b.names[p]
 }

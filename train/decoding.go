@@ -24,10 +24,11 @@ type Decoding struct {
 	build nn.Options
 	o     DecodingOptions
 
-	prefills map[[2]int]*plan.Plan // by rows and tokens, of prompts of one length
-	decode   *plan.Plan
+	prefills map[[2]int]*decodingPlan // by rows and tokens, of prompts of one length
+	decode   *decodingPlan
 	caches   []*session.Value
-	ids, at  *session.Value // of a step
+	rounded  map[*nn.Parameter]*session.Value // weights in bfloat16, in mixed precision
+	ids, at  *session.Value                   // of a step
 	zeros    *session.Value
 	kept     []int32 // tokens of each row
 	bytes    []byte
@@ -40,6 +41,24 @@ type DecodingOptions struct {
 	// Tokens is how many tokens of a row a static cache has room for, or how
 	// many of the latest a sliding one keeps.
 	Tokens int
+	// Choose, where it is above 0, has the device choose the likeliest of the
+	// first Choose tokens, so that the logits need not be read.
+	Choose int
+}
+
+// Next is what follows the tokens so far, by row; empty where nothing is
+// computed.
+type Next struct {
+	Logits []float64 // rows one after the other; empty with DecodingOptions.Choose
+	Tokens []int32   // the likeliest, with DecodingOptions.Choose
+}
+
+// decodingPlan is a plan with what its inputs after the positions and the tokens
+// are: weights in bfloat16 or, where nil, caches in turn.
+type decodingPlan struct {
+	*plan.Plan
+	weights []*nn.Parameter
+	names   []string
 }
 
 // NewDecoding prepares the decoding of a model that the session has
@@ -54,7 +73,7 @@ func NewDecoding(s *session.Session, model nn.Module, build nn.Options, o Decodi
 	default:
 		return nil, fmt.Errorf("cache %q keeps nothing: expected %s, %s or %s", o.Cache, CacheDynamic, CacheStatic, CacheSliding)
 	}
-	return &Decoding{s: s, model: model, build: build, o: o, prefills: map[[2]int]*plan.Plan{}}, nil
+	return &Decoding{s: s, model: model, build: build, o: o, prefills: map[[2]int]*decodingPlan{}, rounded: map[*nn.Parameter]*session.Value{}}, nil
 }
 
 // Close gives the caches' memory back. The decoding can begin again.
@@ -63,6 +82,10 @@ func (d *Decoding) Close() {
 		v.Release()
 	}
 	d.caches, d.ids, d.at, d.zeros, d.decode, d.kept = nil, nil, nil, nil, nil, nil
+	for _, v := range d.rounded {
+		v.Release()
+	}
+	clear(d.rounded)
 }
 
 // CacheBytes is the size of what is kept.
@@ -74,31 +97,30 @@ func (d *Decoding) CacheBytes() int64 {
 	return n
 }
 
-// Prefill begins with prompts of at least one token each and gives the logits
-// of what follows each, rows one after the other; nil where nothing is
-// computed.
+// Prefill begins with prompts of at least one token each and gives what follows
+// each.
 //
 // A sliding cache takes so much of each prompt at once as it has room for, and
 // the rest token by token.
-func (d *Decoding) Prefill(prompts [][]int32) ([]float64, error) {
+func (d *Decoding) Prefill(prompts [][]int32) (Next, error) {
 	d.Close()
 	lengths, most := make([]int, len(prompts)), 0
 	for i, p := range prompts {
 		if len(p) == 0 {
-			return nil, fmt.Errorf("prompt %d is empty: give at least one token to begin with", i)
+			return Next{}, fmt.Errorf("prompt %d is empty: give at least one token to begin with", i)
 		}
 		n := len(p)
 		if d.o.Cache == CacheSliding {
 			n = min(n, d.o.Tokens)
 		}
 		if d.o.Cache == CacheStatic && n > d.o.Tokens {
-			return nil, fmt.Errorf("prompt %d has %d tokens, the static cache has room for %d", i, n, d.o.Tokens)
+			return Next{}, fmt.Errorf("prompt %d has %d tokens, the static cache has room for %d", i, n, d.o.Tokens)
 		}
 		lengths[i], most = n, max(most, n)
 	}
-	logits, err := d.first(prompts, lengths, most)
+	out, err := d.first(prompts, lengths, most)
 	if err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	for {
 		tokens, waiting := make([]int32, len(prompts)), make([]bool, len(prompts))
@@ -111,25 +133,28 @@ func (d *Decoding) Prefill(prompts [][]int32) ([]float64, error) {
 			}
 		}
 		if !left {
-			return logits, nil
+			return out, nil
 		}
 		next, err := d.step(tokens, waiting)
 		if err != nil {
-			return nil, err
+			return Next{}, err
 		}
 		for i, w := range waiting {
-			if n := len(next) / len(prompts); !w {
-				copy(logits[i*n:(i+1)*n], next[i*n:])
+			if n := len(next.Logits) / len(prompts); !w {
+				copy(out.Logits[i*n:(i+1)*n], next.Logits[i*n:])
+			}
+			if !w && next.Tokens != nil {
+				out.Tokens[i] = next.Tokens[i]
 			}
 		}
 	}
 }
 
 // first computes the first lengths[i] tokens of each prompt.
-func (d *Decoding) first(prompts [][]int32, lengths []int, tokens int) ([]float64, error) {
+func (d *Decoding) first(prompts [][]int32, lengths []int, tokens int) (Next, error) {
 	p, err := d.prefillPlan(lengths, tokens)
 	if err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	rows := len(prompts)
 	capacity := tokens
@@ -137,7 +162,7 @@ func (d *Decoding) first(prompts [][]int32, lengths []int, tokens int) ([]float6
 		capacity = d.o.Tokens
 	}
 	if err := d.allocate(p, rows, capacity); err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	padded := make([]int32, 0, rows*tokens)
 	for i, prompt := range prompts {
@@ -146,56 +171,55 @@ func (d *Decoding) first(prompts [][]int32, lengths []int, tokens int) ([]float6
 	}
 	batch, err := d.s.Input("batch", device.Spec{DType: device.Int32, Shape: []int{rows, tokens}}, d.encode(padded))
 	if err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	defer batch.Release()
-	logits, err := d.forward(p, batch, d.zeros)
+	out, err := d.forward(p, batch, d.zeros)
 	if err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	d.kept = make([]int32, rows)
 	for i, n := range lengths {
 		d.kept[i] = int32(n)
 	}
-	return logits, nil
+	return out, nil
 }
 
-// Step takes one more token of each row and gives the logits of what follows,
-// as Prefill does.
-func (d *Decoding) Step(tokens []int32) ([]float64, error) {
+// Step takes one more token of each row and gives what follows.
+func (d *Decoding) Step(tokens []int32) (Next, error) {
 	if len(tokens) != len(d.kept) {
-		return nil, fmt.Errorf("%d tokens for %d rows", len(tokens), len(d.kept))
+		return Next{}, fmt.Errorf("%d tokens for %d rows", len(tokens), len(d.kept))
 	}
 	return d.step(tokens, make([]bool, len(tokens)))
 }
 
 // step is Step where rows that wait keep nothing of their token.
-func (d *Decoding) step(tokens []int32, waiting []bool) ([]float64, error) {
+func (d *Decoding) step(tokens []int32, waiting []bool) (Next, error) {
 	if err := d.makeRoom(); err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	if d.decode == nil {
 		var err error
 		if d.decode, err = d.decodePlan(len(tokens)); err != nil {
-			return nil, err
+			return Next{}, err
 		}
 	}
 	if err := d.ids.Upload(d.encode(tokens)); err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	if err := d.at.Upload(d.encode(d.kept)); err != nil {
-		return nil, err
+		return Next{}, err
 	}
-	logits, err := d.forward(d.decode, d.ids, d.at)
+	out, err := d.forward(d.decode, d.ids, d.at)
 	if err != nil {
-		return nil, err
+		return Next{}, err
 	}
 	for i := range d.kept {
 		if !waiting[i] {
 			d.kept[i]++
 		}
 	}
-	return logits, nil
+	return out, nil
 }
 
 // makeRoom sees to it that one more token of each row fits.
@@ -226,23 +250,74 @@ func (d *Decoding) makeRoom() error {
 	return nil
 }
 
-// forward runs a plan and reads its logits.
-func (d *Decoding) forward(p *plan.Plan, ids, at *session.Value) ([]float64, error) {
-	r, err := d.s.Forward(p, slices.Concat([]*session.Value{at, ids}, d.caches)...)
+// forward runs a plan and reads what it gives.
+func (d *Decoding) forward(p *decodingPlan, ids, at *session.Value) (next Next, err error) {
+	in := []*session.Value{at, ids}
+	caches := d.caches
+	for i, w := range p.weights {
+		if w == nil {
+			in, caches = append(in, caches[0]), caches[1:]
+			continue
+		}
+		v, err := d.roundedWeight(w, p.names[i])
+		if err != nil {
+			return next, err
+		}
+		in = append(in, v)
+	}
+	r, err := d.s.Forward(p.Plan, in...)
+	if err != nil {
+		return next, err
+	}
+	defer r.Release()
+	switch {
+	case !d.s.Device().Info().Kind.Computes:
+	case d.o.Choose > 0:
+		t := r.Output(0)
+		d.bytes = slices.Grow(d.bytes[:0], int(t.Bytes()))[:t.Bytes()]
+		if err = d.s.Device().Download(d.bytes, t); err == nil {
+			for i := range t.Elements() {
+				next.Tokens = append(next.Tokens, int32(binary.LittleEndian.Uint32(d.bytes[4*i:])))
+			}
+		}
+	default:
+		next.Logits, err = d.s.Floats(r.Output(0))
+	}
+	return next, err
+}
+
+// roundedWeight is a weight in bfloat16. It is made once: weights do not change
+// while generating.
+func (d *Decoding) roundedWeight(p *nn.Parameter, name string) (*session.Value, error) {
+	if v := d.rounded[p]; v != nil {
+		return v, nil
+	}
+	w := d.s.Parameter(p)
+	if w == nil {
+		return nil, fmt.Errorf("parameter %s: the session has none; materialize the model first", name)
+	}
+	v, err := d.s.Allocate(device.Spec{DType: device.BFloat16, Shape: p.Shape},
+		instrument.Label{Category: instrument.Parameter, Module: name, Op: "bfloat16"})
 	if err != nil {
 		return nil, err
 	}
-	defer r.Release()
-	if !d.s.Device().Info().Kind.Computes {
-		return nil, nil
+	c := op.CastDescription(w.Value.Spec, v.Spec)
+	if err := d.s.Device().Run(&device.Call{Kernel: c.Kernel, Host: c.Host,
+		In: []device.Tensor{w.Value}, Out: []device.Tensor{v.Tensor}}); err != nil {
+		v.Release()
+		return nil, err
 	}
-	return d.s.Floats(r.Output(0))
+	d.rounded[p] = v
+	return v, nil
 }
 
 // allocate makes the caches that a plan takes, with a capacity of tokens, and
 // the inputs of its steps.
-func (d *Decoding) allocate(p *plan.Plan, rows, capacity int) (err error) {
-	for _, v := range p.InputValues[2:] { // at and ids come first
+func (d *Decoding) allocate(p *decodingPlan, rows, capacity int) (err error) {
+	for i, v := range p.InputValues[2:] { // at and ids come first
+		if p.weights[i] != nil {
+			continue
+		}
 		spec := p.Values[v].Spec
 		spec.Shape = []int{spec.Shape[0], capacity, spec.Shape[2]}
 		c, err := d.allocateCache(len(d.caches), spec)
@@ -271,7 +346,7 @@ func (d *Decoding) allocateCache(i int, spec device.Spec) (*session.Value, error
 }
 
 // prefillPlan plans the forward pass on prompts.
-func (d *Decoding) prefillPlan(lengths []int, tokens int) (*plan.Plan, error) {
+func (d *Decoding) prefillPlan(lengths []int, tokens int) (*decodingPlan, error) {
 	key := [2]int{len(lengths), tokens}
 	equal := slices.Min(lengths) == tokens
 	if p := d.prefills[key]; p != nil && equal {
@@ -288,18 +363,30 @@ func (d *Decoding) prefillPlan(lengths []int, tokens int) (*plan.Plan, error) {
 
 // decodePlan plans the forward pass on one token a row. It serves every
 // capacity.
-func (d *Decoding) decodePlan(rows int) (*plan.Plan, error) {
+func (d *Decoding) decodePlan(rows int) (*decodingPlan, error) {
 	b := nn.NewBuilder(d.model, d.build)
 	b.Decode(rows, d.caches[0].Shape[1])
 	return d.compile(b, 1, rows)
 }
 
-func (d *Decoding) compile(b *nn.Builder, rows, tokens int) (*plan.Plan, error) {
+func (d *Decoding) compile(b *nn.Builder, rows, tokens int) (*decodingPlan, error) {
 	out, err := b.Run(b.Input("batch", device.Spec{DType: device.Int32, Shape: []int{rows, tokens}}))
 	if err != nil {
 		return nil, err
 	}
-	return plan.Compile(b, []*gorgonia.Node{out.One()}, plan.Options{})
+	next := out.One()
+	if d.o.Choose > 0 {
+		if next, err = op.ArgMax(next, d.o.Choose); err != nil {
+			return nil, err
+		}
+	}
+	p := &decodingPlan{}
+	for _, in := range b.Inputs()[2:] {
+		w, name := b.RoundedWeight(in)
+		p.weights, p.names = append(p.weights, w), append(p.names, name)
+	}
+	p.Plan, err = plan.Compile(b, []*gorgonia.Node{next}, plan.Options{})
+	return p, err
 }
 
 // encode gives int32s as a tensor holds them.

@@ -137,7 +137,7 @@ func TestDecodingEqualsComputingAgain(t *testing.T) {
 						next := make([]int32, len(texts))
 						for i := range texts {
 							at := lengths[i] - 1 + step
-							compare(t, fmt.Sprintf("row %d, position %d", i, at), got[i*23:(i+1)*23], want[i][at], 1e-10)
+							compare(t, fmt.Sprintf("row %d, position %d", i, at), got.Logits[i*23:(i+1)*23], want[i][at], 1e-10)
 							next[i] = texts[i][at+1]
 						}
 						if step == 63 {
@@ -179,7 +179,7 @@ func TestSlidingEqualsAWindow(t *testing.T) {
 			end := lengths[i] + step
 			seen := text[max(0, end-window):end]
 			again := d.logits(t, seen)
-			compare(t, fmt.Sprintf("row %d, %d tokens", i, end), got[i*23:(i+1)*23], again[len(again)-1], 1e-10)
+			compare(t, fmt.Sprintf("row %d, %d tokens", i, end), got.Logits[i*23:(i+1)*23], again[len(again)-1], 1e-10)
 			next[i] = text[end]
 		}
 		if got, err = dec.Step(next); err != nil {

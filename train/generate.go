@@ -109,19 +109,20 @@ func (g *Generator) Generate(ctx context.Context, prompts [][]int32, n int, emit
 	for i := range draws {
 		draws[i] = rand.New(rand.NewPCG(g.o.Seed+uint64(i), 0x6c62272e07bb0142))
 	}
-	var logits []float64
+	var found Next
 	next := make([]int32, len(prompts))
 	for step := range n {
-		name, f := "decode", func() (err error) { logits, err = model.Step(next); return err }
+		name, f := "decode", func() (err error) { found, err = model.Step(next); return err }
 		if step == 0 {
-			name, f = "prefill", func() (err error) { logits, err = model.Prefill(prompts); return err }
+			name, f = "prefill", func() (err error) { found, err = model.Prefill(prompts); return err }
 		}
 		if err := g.t.session.Measure(name, f); err != nil {
 			return err
 		}
-		if width := len(logits) / len(prompts); width > 0 {
+		copy(next, found.Tokens)
+		if width := len(found.Logits) / len(prompts); width > 0 {
 			for i := range next {
-				next[i] = g.draw(draws[i], logits[i*width:][:g.tokens])
+				next[i] = g.draw(draws[i], found.Logits[i*width:][:g.tokens])
 			}
 		}
 		if err := emit(next); err != nil {
@@ -131,11 +132,10 @@ func (g *Generator) Generate(ctx context.Context, prompts [][]int32, n int, emit
 	return nil
 }
 
-// decoder gives the logits of what follows prompts and then tokens, rows one
-// after the other; nil where nothing is computed.
+// decoder gives what follows prompts and then tokens.
 type decoder interface {
-	Prefill(prompts [][]int32) ([]float64, error)
-	Step(tokens []int32) ([]float64, error)
+	Prefill(prompts [][]int32) (Next, error)
+	Step(tokens []int32) (Next, error)
 	Close()
 }
 
@@ -147,6 +147,9 @@ func (g *Generator) open(total int) (decoder, error) {
 		return nil, err
 	}
 	o := DecodingOptions{Cache: kind}
+	if g.o.Temperature == 0 {
+		o.Choose = g.tokens
+	}
 	switch kind {
 	case CacheNone:
 		return &again{g: g, build: build}, nil
@@ -186,7 +189,7 @@ type again struct {
 
 func (a *again) Close() {}
 
-func (a *again) Prefill(prompts [][]int32) ([]float64, error) {
+func (a *again) Prefill(prompts [][]int32) (Next, error) {
 	a.texts = make([][]int32, len(prompts))
 	for i, p := range prompts {
 		a.texts[i] = slices.Clone(p)
@@ -194,7 +197,7 @@ func (a *again) Prefill(prompts [][]int32) ([]float64, error) {
 	return a.next()
 }
 
-func (a *again) Step(tokens []int32) ([]float64, error) {
+func (a *again) Step(tokens []int32) (Next, error) {
 	for i, t := range tokens {
 		a.texts[i] = append(a.texts[i], t)
 	}
@@ -203,7 +206,7 @@ func (a *again) Step(tokens []int32) ([]float64, error) {
 
 // next is the logits of what follows the texts. Attention is causal, so what
 // pads them to one of a few lengths does not matter.
-func (a *again) next() ([]float64, error) {
+func (a *again) next() (next Next, err error) {
 	rows, longest := len(a.texts), 1
 	for i, t := range a.texts {
 		a.texts[i] = t[max(0, len(t)-a.g.window):]
@@ -216,7 +219,7 @@ func (a *again) next() ([]float64, error) {
 	length = min(length, a.g.window)
 	p, err := a.plan(rows, length)
 	if err != nil {
-		return nil, err
+		return next, err
 	}
 	padded := make([]int32, rows*length)
 	for i, t := range a.texts {
@@ -225,29 +228,28 @@ func (a *again) next() ([]float64, error) {
 	s := a.g.t.session
 	in, err := s.Inputs(p, padded)
 	if err != nil {
-		return nil, err
+		return next, err
 	}
 	defer in.Release()
 	r, err := s.Forward(p, in...)
 	if err != nil {
-		return nil, err
+		return next, err
 	}
 	defer r.Release()
 	if !a.g.t.computes() {
-		return nil, nil
+		return next, nil
 	}
 	out := r.Output(0)
 	vocabulary := out.Shape[len(out.Shape)-1]
-	var logits []float64
 	for i, t := range a.texts {
 		at := int64(i*length+len(t)-1) * int64(vocabulary) * out.DType.Size()
 		row, err := s.Floats(device.Tensor{Spec: device.Spec{DType: out.DType, Shape: []int{vocabulary}}, Addr: out.Addr + uint64(at)})
 		if err != nil {
-			return nil, err
+			return next, err
 		}
-		logits = append(logits, row...)
+		next.Logits = append(next.Logits, row...)
 	}
-	return logits, nil
+	return next, nil
 }
 
 func (a *again) plan(rows, length int) (*plan.Plan, error) {

@@ -61,3 +61,17 @@ func attentionDecodeCall(d *Device, c *device.Call) error {
 	a.real(with.Scale, f.double)
 	return d.launch(f, grid{x: int64(with.Rows) * int64(with.Heads)}, 256, 0)
 }
+
+// argmaxCall: In x (…, stride); Out y (rows).
+func argmaxCall(d *Device, c *device.Call) error {
+	with := c.Attributes.(kernel.ArgMax)
+	f, err := d.kernel("cache", "argmax", c.In[0].DType)
+	if err != nil {
+		return err
+	}
+	a := d.begin()
+	a.tensors(c.In[0], c.Out[0])
+	a.i32(with.Columns)
+	a.i64(int64(with.Stride))
+	return d.launch(f, grid{x: int64(with.Rows)}, 1024, 0)
+}

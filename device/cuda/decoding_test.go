@@ -82,21 +82,40 @@ func decoded(t *testing.T, dev device.Device, config string, dt device.DType, o 
 			t.Fatal(err)
 		}
 	}
-	d, err := train.NewDecoding(s, model, build, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	logits, err := d.Prefill([][]int32{{1, 2, 3, 4, 5}, {7}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 11, 12, 13}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := slices.Clone(logits)
-	for step := range 30 {
-		if logits, err = d.Step([]int32{int32(step % 23), int32(step * 5 % 23), int32(step * 3 % 23)}); err != nil {
+	prompts := [][]int32{{1, 2, 3, 4, 5}, {7}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 11, 12, 13}}
+	steps := func(o train.DecodingOptions) (all []train.Next) {
+		d, err := train.NewDecoding(s, model, build, o)
+		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, logits...)
+		defer d.Close()
+		next, err := d.Prefill(prompts)
+		for step := 0; ; step++ {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all = append(all, next); step == 20 {
+				return all
+			}
+			next, err = d.Step([]int32{int32(step % 23), int32(step * 5 % 23), int32(step * 3 % 23)})
+		}
 	}
-	return all
+	const among = 20 // of 23
+	o.Choose = 0
+	given := steps(o)
+	o.Choose = among
+	var logits []float64
+	for i, chosen := range steps(o) {
+		for r, token := range chosen.Tokens {
+			row := given[i].Logits[r*23:][:among]
+			if row[token] != slices.Max(row) {
+				t.Errorf("step %d, row %d: token %d is chosen, of %v", i, r, token, row)
+			}
+		}
+		if len(chosen.Tokens) != len(prompts) {
+			t.Fatalf("%d tokens are chosen", len(chosen.Tokens))
+		}
+		logits = append(logits, given[i].Logits...)
+	}
+	return logits
 }

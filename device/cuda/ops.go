@@ -68,6 +68,7 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"rope.forward":      ropeCall(false),
 	"rope.backward":     ropeCall(true),
 
+	"argmax":                    argmaxCall,
 	"attention.decode":          attentionDecodeCall,
 	"attention.forward":         attentionForwardCall,
 	"attention.backward":        attentionBackwardCall,

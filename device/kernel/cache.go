@@ -24,3 +24,7 @@ func (a AttentionDecode) Visible(at, capacity int) (lo, hi int) {
 	}
 	return lo, hi
 }
+
+// ArgMax is the sizes of a search in each row for the largest of the first Columns
+// elements; rows lie Stride elements apart.
+type ArgMax struct{ Rows, Columns, Stride int }

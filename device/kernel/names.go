@@ -9,6 +9,7 @@ var onCards = []string{
 	"adafactor.columns", "adafactor.fused", "adafactor.mean", "adafactor.norm", "adafactor.normalize", "adafactor.outer", "adafactor.rows",
 	"add",
 	"add_rows", "add_rows.grad",
+	"argmax",
 	"attention.backward", "attention.decode", "attention.forward",
 	"attention_packed.backward", "attention_packed.forward",
 	"cache.write",

@@ -50,6 +50,11 @@ func ToBFloat16Rows(x *gorgonia.Node, rows int) (*gorgonia.Node, error) {
 	return toBFloat16(x, rows)
 }
 
+// CastDescription describes a copy of a value in another element type.
+func CastDescription(from, to device.Spec) Description {
+	return Description{Kernel: "cast", In: []device.Spec{from}, Out: to, Host: cast}
+}
+
 func toBFloat16(x *gorgonia.Node, rows int) (*gorgonia.Node, error) {
 	s, err := SpecOf(x)
 	if err != nil {
@@ -61,12 +66,8 @@ func toBFloat16(x *gorgonia.Node, rows int) (*gorgonia.Node, error) {
 	if s.DType != device.Float32 {
 		return nil, fmt.Errorf("cast: x is %v; float32 can be rounded to bfloat16", s)
 	}
-	d := Description{
-		Kernel: "cast",
-		Cheap:  true,
-		Out:    device.Spec{DType: device.BFloat16, Shape: slices.Clone(s.Shape)},
-		Host:   cast,
-	}
+	d := CastDescription(s, device.Spec{DType: device.BFloat16, Shape: slices.Clone(s.Shape)})
+	d.Cheap = true
 	if rows > 0 {
 		d.Out.Shape[0] = rows
 	}

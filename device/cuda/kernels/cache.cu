@@ -91,3 +91,40 @@ extern "C" __global__ void attention_decode(const elem *q, const elem *k, const 
     }
 }
 #endif
+
+// y (rows) = the position of the largest of the first C elements of each row of x,
+// rows being stride apart: the first of equal ones. One block of 1024 threads a row.
+extern "C" __global__ void argmax(const elem *x, int *y, int C, i64 stride) {
+    __shared__ real values[32];
+    __shared__ int places[32];
+    x += (i64)blockIdx.x * stride;
+    real best = -INFINITE;
+    int place = C;
+    for (int i = threadIdx.x; i < C; i += blockDim.x) {
+        real v = to_real(x[i]);
+        if (v > best) {
+            best = v;
+            place = i;
+        }
+    }
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    for (int round = 0; round < 2; round++) {
+        for (int o = 16; o > 0; o >>= 1) {
+            real v = __shfl_xor_sync(0xffffffffu, best, o);
+            int p = __shfl_xor_sync(0xffffffffu, place, o);
+            if (v > best || (v == best && p < place)) {
+                best = v;
+                place = p;
+            }
+        }
+        if (round == 1) break;
+        if (lane == 0) {
+            values[warp] = best;
+            places[warp] = place;
+        }
+        __syncthreads();
+        best = lane < (int)(blockDim.x >> 5) ? values[lane] : -INFINITE;
+        place = lane < (int)(blockDim.x >> 5) ? places[lane] : C;
+    }
+    if (threadIdx.x == 0) y[blockIdx.x] = place < C ? place : 0;
+}
