@@ -76,16 +76,22 @@ func NewDecoding(s *session.Session, model nn.Module, build nn.Options, o Decodi
 	return &Decoding{s: s, model: model, build: build, o: o, prefills: map[[2]int]*decodingPlan{}, rounded: map[*nn.Parameter]*session.Value{}}, nil
 }
 
-// Close gives the caches' memory back. The decoding can begin again.
+// Close gives the memory back. The decoding can begin again, with weights that
+// have changed since.
 func (d *Decoding) Close() {
-	for _, v := range append(d.caches, d.ids, d.at, d.zeros) {
-		v.Release()
-	}
-	d.caches, d.ids, d.at, d.zeros, d.decode, d.kept = nil, nil, nil, nil, nil, nil
+	d.forget()
 	for _, v := range d.rounded {
 		v.Release()
 	}
 	clear(d.rounded)
+}
+
+// forget drops what is kept of the rows.
+func (d *Decoding) forget() {
+	for _, v := range append(d.caches, d.ids, d.at, d.zeros) {
+		v.Release()
+	}
+	d.caches, d.ids, d.at, d.zeros, d.decode, d.kept = nil, nil, nil, nil, nil, nil
 }
 
 // CacheBytes is the size of what is kept.
@@ -103,7 +109,7 @@ func (d *Decoding) CacheBytes() int64 {
 // A sliding cache takes so much of each prompt at once as it has room for, and
 // the rest token by token.
 func (d *Decoding) Prefill(prompts [][]int32) (Next, error) {
-	d.Close()
+	d.forget()
 	lengths, most := make([]int, len(prompts)), 0
 	for i, p := range prompts {
 		if len(p) == 0 {

@@ -59,6 +59,7 @@ func main() {
 	names := flag.String("workloads", "gpt-char,gpt-char-2,gpt2s,qwen,qwen-2", "names in workloads.json, with commas")
 	in := flag.String("precision", string(precision.FP32), precision.Usage())
 	optimizer := flag.String("optimizer", "adamw", "adamw, PyTorch's default with temporaries, or adamw-fused")
+	generate := flag.Bool("generate", false, "draw tokens from the workloads' models instead of training them")
 	profile := flag.Bool("profile", false, "print the time of each kind of call, after two steps of each workload")
 	cpu := flag.String("cpuprofile", "", "file for a profile of the host's work")
 	flag.Parse()
@@ -74,13 +75,13 @@ func main() {
 		defer f.Close()
 		defer pprof.StopCPUProfile()
 	}
-	if err := run(strings.Split(*names, ","), *in, *optimizer, *profile); err != nil {
+	if err := run(strings.Split(*names, ","), *in, *optimizer, *profile, *generate); err != nil {
 		fmt.Fprintln(os.Stderr, "gpu:", err)
 		os.Exit(1)
 	}
 }
 
-func run(names []string, in, optimizer string, profile bool) error {
+func run(names []string, in, optimizer string, profile, generate bool) error {
 	var workloads map[string]workload
 	if err := json.Unmarshal(workloadsJSON, &workloads); err != nil {
 		return fmt.Errorf("workloads.json: %w", err)
@@ -103,6 +104,12 @@ func run(names []string, in, optimizer string, profile bool) error {
 			w.Steps = 2
 			o.Profile = os.Stderr
 			fmt.Fprintf(os.Stderr, "\n%s, %s\n", name, p)
+		}
+		if generate {
+			if err := measureGeneration(name, w, o); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			continue
 		}
 		m, err := measure(w, o)
 		if err != nil {

@@ -109,12 +109,46 @@ def measure(name, w, args):
         "loss": times[-1][1]}), flush=True)
 
 
+# What is generated of a workload, as in generate.go.
+ROWS, PROMPT, NEW = 8, 128, 256
+
+
+def generate(name, w, args):
+    """transformers' generate, greedy, with its dynamic cache; the second time is measured."""
+    torch.manual_seed(1)
+    dtype = torch.bfloat16 if args.precision == "bf16-mixed" else torch.float32
+    torch.set_default_dtype(dtype)
+    with torch.device("cuda"):
+        model, _ = build(w["model"])
+    torch.set_default_dtype(torch.float32)
+    model.eval()
+    model.config.use_cache = True
+    ids = torch.randint(w["model"]["vocab_size"], (ROWS, PROMPT), device="cuda")
+
+    def run(new):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        with torch.no_grad():
+            model.generate(ids, max_new_tokens=new, min_new_tokens=new, do_sample=False, eos_token_id=None, pad_token_id=0,
+                           use_cache=True, disable_compile=True)
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    run(NEW)
+    first, whole = run(1), run(NEW)
+    print(json.dumps({
+        "workload": name, "program": "pytorch", "precision": "bf16" if dtype == torch.bfloat16 else args.precision, "cache": "dynamic",
+        "prefill_ms": 1000 * first, "steps_per_second": (NEW - 1) / (whole - first),
+        "peak_bytes": torch.cuda.max_memory_allocated()}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--workloads", default="gpt-char,gpt-char-2,gpt2s,qwen,qwen-2")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16-mixed"])
     parser.add_argument("--optimizer", default="adamw", choices=["adamw", "adamw-fused"])
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--generate", action="store_true", help="generate instead of training")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--rows", type=int, default=25)
     args = parser.parse_args()
@@ -122,7 +156,7 @@ def main():
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "workloads.json")) as f:
         workloads = json.load(f)
     for name in args.workloads.split(","):
-        measure(name, workloads[name], args)
+        (generate if args.generate else measure)(name, workloads[name], args)
         gc.collect()
         torch.cuda.empty_cache()
 
