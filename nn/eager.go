@@ -166,11 +166,20 @@ func (a PackedAttention) order() [3]int {
 	return [3]int{0, 1, 2}
 }
 
+// Dropping is attention's options with dropout of its weights, which there is in
+// training only.
+func (b *Builder) Dropping(probability float64) op.AttentionOptions {
+	if probability == 0 || !b.options.Training {
+		return op.AttentionOptions{}
+	}
+	return op.AttentionOptions{Dropout: probability, Serial: b.Serial()}
+}
+
 // AttentionPacked is causal attention on packed queries, keys and values (B, T, 3·H·D).
 func (b *Builder) AttentionPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgonia.Node, error) {
-	heads := a.Heads
+	heads, o := a.Heads, b.Dropping(a.Dropout)
 	if !b.Eager() {
-		return b.attentionPacked(qkv, heads)
+		return b.attentionPacked(qkv, heads, o)
 	}
 	way, err := aten.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads, true)
 	if err != nil {
@@ -180,34 +189,31 @@ func (b *Builder) AttentionPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgo
 		return b.generatePacked(qkv, heads, way)
 	}
 	if way == aten.SDPAMath {
-		return b.mathPacked(qkv, a)
+		return b.mathPacked(qkv, a, o)
 	}
 	if way == aten.SDPAFlashPadded && b.caching {
 		return nil, fmt.Errorf("heads padded for FlashAttention with a cache of keys and values are not predicted")
 	}
 	if way == aten.SDPAFlashPadded {
-		return aten.FlashAttentionPacked(qkv, heads, a.order())
+		return aten.FlashAttentionPacked(qkv, heads, a.order(), o)
 	}
 	split, err := aten.SplitQKV(qkv)
 	if err != nil {
 		return nil, err
 	}
 	if !b.caching {
-		return aten.AttentionPacked(split, heads, way, nil)
+		return aten.AttentionPacked(split, heads, way, o, nil)
 	}
 	cache, err := aten.CachePacked(split)
 	if err != nil {
 		return nil, err
 	}
 	b.cached = append(b.cached, cache)
-	return aten.AttentionPacked(split, heads, way, cache)
+	return aten.AttentionPacked(split, heads, way, o, cache)
 }
 
 // mathPacked is AttentionPacked by plain operations.
-func (b *Builder) mathPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgonia.Node, error) {
-	if !b.options.Training {
-		a.Dropout = 0
-	}
+func (b *Builder) mathPacked(qkv *gorgonia.Node, a PackedAttention, o op.AttentionOptions) (*gorgonia.Node, error) {
 	if b.caching {
 		cache, err := aten.CachePacked(qkv)
 		if err != nil {
@@ -215,7 +221,7 @@ func (b *Builder) mathPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgonia.N
 		}
 		b.cached = append(b.cached, cache)
 	}
-	m, err := aten.MathAttentionPacked(qkv, a.Heads, a.order(), a.Dropout, b.Serial)
+	m, err := aten.MathAttentionPacked(qkv, a.Heads, a.order(), o, b.Serial)
 	if err != nil {
 		return nil, err
 	}

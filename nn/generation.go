@@ -124,9 +124,9 @@ func (b *Builder) Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o op.Att
 }
 
 // attentionPacked is op.AttentionPacked; while generating, on the keys and values kept.
-func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int) (*gorgonia.Node, error) {
+func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int, o op.AttentionOptions) (*gorgonia.Node, error) {
 	if b.generation == nil {
-		return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
+		return op.AttentionPacked(qkv, heads, o)
 	}
 	width := qkv.Shape()[2] / 3
 	keys, values, err := b.newCache(qkv, width)
@@ -140,9 +140,9 @@ func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int) (*gorgonia.Node
 		}
 	}
 	if b.decoding() {
-		return op.AttentionDecode(qkv, keys, values, at, heads, heads, op.AttentionOptions{})
+		return op.AttentionDecode(qkv, keys, values, at, heads, heads, o)
 	}
-	return op.AttentionPacked(qkv, heads, op.AttentionOptions{})
+	return op.AttentionPacked(qkv, heads, o)
 }
 
 // newCache makes the inputs for another layer's keys and values, like x.
@@ -243,7 +243,7 @@ func (b *Builder) generatePacked(qkv *gorgonia.Node, heads int, way aten.SDPA) (
 	if way != aten.SDPAMath || q.Shape()[1] == 1 {
 		return aten.AttentionForward(q, k, v, heads, heads, way)
 	}
-	m, err := aten.MathAttentionOf(q, k, v, heads, heads, 0, b.Serial)
+	m, err := aten.MathAttentionOf(q, k, v, heads, heads, op.AttentionOptions{}, nil, b.Serial)
 	if err != nil {
 		return nil, err
 	}

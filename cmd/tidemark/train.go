@@ -333,10 +333,6 @@ func (j *training) outcome(c *cli.Context) *harness.Outcome {
 	r := &report.Report{Tidemark: version, Scenario: "train", Precision: j.precision(), Settings: j.settings(c),
 		Device: report.Device{Kind: info.Kind.Name, Name: info.Name, Driver: info.Driver, CUDA: info.CUDA, MemoryBytes: info.MemoryBytes}}
 	run := report.NewRun("train", nn.Count(j.trainer.Model()), basis, j.recorder)
-	for _, left := range models.NotTrained(j.trainer.Settings.Model) {
-		run.Assumptions = append(run.Assumptions, report.Assumption{Name: "no dropout of the attention's weights", Basis: report.Assumed,
-			Why: left + " of the config is left out"})
-	}
 	if w := c.Int64("workspace-bytes"); w > 0 && !j.dev.OwnWorkspace {
 		run.Assumptions = append(run.Assumptions, report.AssumedWorkspace(w))
 	}
@@ -375,9 +371,6 @@ func describeTraining(w io.Writer, j *training) {
 		fmt.Fprintf(w, "device: %s\n", j.dev.Kind)
 	}
 	s := j.trainer.Settings
-	for _, left := range models.NotTrained(s.Model) {
-		fmt.Fprintf(w, "left out: %s (dropout of the attention's weights)\n", left)
-	}
 	s.Data.Vocabulary = nil
 	if b, err := json.Marshal(s); err == nil {
 		fmt.Fprintf(w, "settings: %s\n", b)

@@ -11,7 +11,7 @@ var decoderKeys = []keyRow{
 	{"head_dim", KeyRead, nil, "hidden_size / num_attention_heads when absent"},
 	{"hidden_act", KeyRead, nil, "silu, or swish, its other name"},
 	{"rms_norm_eps", KeyRead, nil, "of the norms"},
-	{"attention_dropout", KeyRead, nil, "dropout of attention's weights: estimate has it, train leaves it out and says so"},
+	{"attention_dropout", KeyRead, nil, "dropout of attention's weights"},
 	{"rope_theta rope_scaling rope_parameters", KeyRead, nil, "rotary positions; scalings of type llama3, linear, dynamic and yarn are computed; the others change no byte, and are refused by train"},
 	{"original_max_position_embeddings", KeyRead, nil, "of a scaling of rotary positions"},
 	{"layer_types", KeyRead, nil, "all must be full_attention"},

@@ -11,7 +11,7 @@ var gpt2Family = family{
 		{"activation_function", KeyRead, nil, "one of the activations above"},
 		{"layer_norm_epsilon", KeyRead, nil, "of the norms"},
 		{"embd_pdrop resid_pdrop", KeyRead, nil, "dropout's probabilities; 0.1 when absent, as in transformers"},
-		{"attn_pdrop", KeyRead, nil, "dropout of attention's weights, 0.1 when absent: estimate has it, train leaves it out and says so"},
+		{"attn_pdrop", KeyRead, nil, "dropout of attention's weights, 0.1 when absent"},
 		{"scale_attn_weights", KeyLimited, yes, "attention is scaled by the head's width"},
 		{"scale_attn_by_inverse_layer_idx", KeyLimited, no, "attention is scaled by the head's width"},
 		{"reorder_and_upcast_attn", KeyLimited, no, "attention computes in the precision of the model"},

@@ -28,8 +28,7 @@ type decoderConfig struct {
 	QKVBias, OutputBias, MLPBias bool
 	InitRange                    float64
 	ActivationModule             string // the type of the MLPs' activation
-	// AttentionDropout is the probability for the attention's weights, for the
-	// eager composition's memory.
+	// AttentionDropout is the probability for the attention's weights.
 	AttentionDropout float64
 	// Cache says that the model keeps keys and values as it is called.
 	Cache bool
@@ -322,7 +321,7 @@ func (a *decoderAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outp
 	q = nn.With3(c, op.Rope, q, cos, sin, a.config.Heads)
 	k = nn.With3(c, op.Rope, k, cos, sin, a.config.KVHeads)
 	h := c.Apply(func() (*gorgonia.Node, error) {
-		return b.Attention(q, k, v, a.config.Heads, a.config.KVHeads, op.AttentionOptions{})
+		return b.Attention(q, k, v, a.config.Heads, a.config.KVHeads, b.Dropping(a.config.AttentionDropout))
 	})
 	h = c.Call("o_proj", a.o, h)
 	return nn.Tuple(h), c.Err()

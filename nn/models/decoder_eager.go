@@ -66,15 +66,12 @@ func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o atte
 		b.Cache(k, v)
 	}
 	b.Hold(q, k, v)
+	with := b.Dropping(d.AttentionDropout)
 	var h *gorgonia.Node
 	if b.Generating() && (way != aten.SDPAMath || q.Shape()[1] == 1) {
 		h = c.Apply(func() (*gorgonia.Node, error) { return aten.AttentionForward(q, k, v, heads, kv, way) })
 	} else if way == aten.SDPAMath {
-		dropout := d.AttentionDropout
-		if !b.Options().Training {
-			dropout = 0
-		}
-		m, err := aten.MathAttentionOf(q, k, v, heads, kv, dropout, b.Serial)
+		m, err := aten.MathAttentionOf(q, k, v, heads, kv, with, nil, b.Serial)
 		if err != nil {
 			return nn.Output{}, err
 		}
@@ -86,7 +83,7 @@ func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o atte
 		v = c.Then(b.Autocast, v)
 		k = c.Then(b.Autocast, k)
 		q = c.Then(b.Autocast, q)
-		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way) })
+		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way, with, nil) })
 		if o.headsFirst && way == aten.SDPACuDNN {
 			h = c.Then(aten.Contiguous, h)
 		}

@@ -137,20 +137,6 @@ func WithDropout(c Config, p float64) (Config, error) {
 	return c.With(changes), nil
 }
 
-// NotTrained lists what a config asks for that predictions have and trainings
-// leave out: dropout of the attention's weights. Each is a key with its value.
-func NotTrained(c Config) []string {
-	m, err := New(c)
-	if err != nil {
-		return nil
-	}
-	p := factsOf(m).attentionDropout
-	if p == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s %v", familyOf(c.Type()).attentionDropout, p)}
-}
-
 // CheckTrainable finds what a config asks for that changes no size, so that
 // predictions take it, but values that are not computed.
 func CheckTrainable(c Config) error {

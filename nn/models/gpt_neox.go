@@ -206,7 +206,7 @@ func (a *gptNeoXAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outp
 	q := nn.With3(c, op.Rope, qkv[0], cos, sin, heads)
 	k := nn.With3(c, op.Rope, qkv[1], cos, sin, heads)
 	h := c.Apply(func() (*gorgonia.Node, error) {
-		return b.Attention(q, k, qkv[2], heads, heads, op.AttentionOptions{})
+		return b.Attention(q, k, qkv[2], heads, heads, b.Dropping(a.config.AttentionDropout))
 	})
 	h = c.Call("dense", a.out, h)
 	return nn.Tuple(h), c.Err()

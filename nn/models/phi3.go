@@ -80,7 +80,7 @@ func (a *phi3Attention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output,
 	q := nn.With3(c, op.Rope, qkv[0], cos, sin, heads)
 	k := nn.With3(c, op.Rope, qkv[1], cos, sin, kv)
 	h := c.Apply(func() (*gorgonia.Node, error) {
-		return b.Attention(q, k, qkv[2], heads, kv, op.AttentionOptions{})
+		return b.Attention(q, k, qkv[2], heads, kv, b.Dropping(a.config.AttentionDropout))
 	})
 	h = c.Call("o_proj", a.out, h)
 	return nn.Tuple(h), c.Err()

@@ -38,8 +38,8 @@ type AttentionOptions struct {
 	Serial  int
 }
 
-// onto adds the options to sizes.
-func (o AttentionOptions) onto(a kernel.Attention) (kernel.Attention, error) {
+// Onto adds the options to sizes, and refuses those that do not go with them.
+func (o AttentionOptions) Onto(a kernel.Attention) (kernel.Attention, error) {
 	a.Scale, a.SoftCap, a.Window, a.Bidirectional = o.Scale, o.SoftCap, o.Window, o.Bidirectional
 	switch {
 	case a.Keys < a.Queries && !(a.Bidirectional && a.Window == 0):
@@ -104,7 +104,7 @@ func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (
 	if qs[2]%heads != 0 || ks[2] != qs[2]/heads*kvHeads {
 		return nil, fmt.Errorf("attention: q %v with %d heads does not go with k %v with %d heads", qs, heads, ks, kvHeads)
 	}
-	a, err := o.onto(kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads})
+	a, err := o.Onto(kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func AttentionPacked(qkv *gorgonia.Node, heads int, o AttentionOptions) (*gorgon
 	if heads < 1 || s[2]%(3*heads) != 0 {
 		return nil, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
 	}
-	a, err := o.onto(kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads})
+	a, err := o.Onto(kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads})
 	if err != nil {
 		return nil, err
 	}

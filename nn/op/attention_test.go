@@ -135,7 +135,7 @@ func TestPlainOperationsAgainstTiles(t *testing.T) {
 		gout := randomArray(rng, len(in[0].data)).data
 		want, grads := newRunner(t, device.Float64, in, nil, attentionOn(n[3], n[4])).backward(gout)
 		got, plain := newRunnerWith(t, eager, in, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
-			m, err := aten.MathAttentionOf(in[0], in[1], in[2], n[3], n[4], 0, serial())
+			m, err := aten.MathAttentionOf(in[0], in[1], in[2], n[3], n[4], op.AttentionOptions{}, nil, serial())
 			return m.Out, err
 		}).backward(gout)
 		near(t, fmt.Sprint(n, " out"), got, want, 1e-12)
@@ -149,13 +149,13 @@ func TestPlainOperationsAgainstTiles(t *testing.T) {
 		_, whole := newRunner(t, device.Float64, packed, nil, packedAttentionOn(n[3])).backward(gout)
 		for _, order := range [][3]int{{0, 1, 2}, {1, 2, 0}} {
 			got, plain = newRunnerWith(t, eager, packed, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
-				m, err := aten.MathAttentionPacked(in[0], n[3], order, 0, serial())
+				m, err := aten.MathAttentionPacked(in[0], n[3], order, op.AttentionOptions{}, serial())
 				return m.Out, err
 			}).backward(gout)
 			near(t, fmt.Sprint(n, " packed out"), got, want, 1e-12)
 			near(t, fmt.Sprint(n, " packed gradient"), plain[0], whole[0], 1e-12)
 			got, plain = newRunnerWith(t, eager, packed, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
-				return aten.FlashAttentionPacked(in[0], n[3], order)
+				return aten.FlashAttentionPacked(in[0], n[3], order, op.AttentionOptions{})
 			}).backward(gout)
 			near(t, fmt.Sprint(n, " padded out"), got, want, 1e-12)
 			near(t, fmt.Sprint(n, " padded gradient"), plain[0], whole[0], 1e-12)

@@ -139,12 +139,15 @@ func cachePacked[T device.Float](c *device.Call) error {
 
 // AttentionPacked is Attention on the result of SplitQKV. cache, if
 // not nil, is that of CachePacked, which then holds the keys and values.
-func AttentionPacked(split *gorgonia.Node, heads int, way SDPA, cache *gorgonia.Node) (*gorgonia.Node, error) {
+func AttentionPacked(split *gorgonia.Node, heads int, way SDPA, o op.AttentionOptions, cache *gorgonia.Node) (*gorgonia.Node, error) {
 	s := split.Shape()
 	if len(s) != 3 || heads < 1 || s[2]%(3*heads) != 0 {
 		return nil, fmt.Errorf("attention: qkv %v does not divide into queries, keys and values of %d heads", s, heads)
 	}
-	a := kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads}
+	a, err := o.Onto(kernel.Attention{Batch: s[0], Queries: s[1], Keys: s[1], Heads: heads, KVHeads: heads, Size: s[2] / 3 / heads})
+	if err != nil {
+		return nil, err
+	}
 	if cache != nil {
 		return eagerAttentionNode(a, "packed", way, split, cache)
 	}
@@ -153,18 +156,33 @@ func AttentionPacked(split *gorgonia.Node, heads int, way SDPA, cache *gorgonia.
 
 // Attention is op.Attention by PyTorch's memory-efficient kernel or cuDNN's.
 // Beside the result it keeps the log-sum-exp, in rows of a multiple of 32 for
-// the first, and for cuDNN a seed and an offset of 8 bytes each.
+// the first, and for cuDNN a seed and an offset of 8 bytes each. Weights are dropped
+// within the kernels, which draw their random numbers again for the gradient, so
+// that dropout takes no memory.
+//
+// bias is what MaskBias makes of a mask, which PyTorch needs for what is not
+// all of causal attention or all keys: a window. It is kept for the gradient. What
+// counts is computed from the options. The kernels have no soft cap.
 //
 // Kernels, WAY being efficient or cudnn (kernel.Attention):
 //
-//	aten._scaled_dot_product_WAY_attention           q, k, v → out, lse, …
-//	aten._scaled_dot_product_WAY_attention_backward  q, k, v, out, dout, lse, … → dq, dk, dv
-func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, way SDPA) (*gorgonia.Node, error) {
+//	aten._scaled_dot_product_WAY_attention           q, k, v[, bias] → out, lse, …
+//	aten._scaled_dot_product_WAY_attention_backward  q, k, v, out, dout[, bias], lse, … → dq, dk, dv
+func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, way SDPA, o op.AttentionOptions, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	qs, ks := q.Shape(), k.Shape()
 	if len(qs) != 3 || len(ks) != 3 || heads < 1 || kvHeads < 1 || qs[2]%heads != 0 || ks[2] != qs[2]/heads*kvHeads {
 		return nil, fmt.Errorf("attention: q %v with %d heads does not go with k %v with %d heads", qs, heads, ks, kvHeads)
 	}
-	a := kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads}
+	a, err := o.Onto(kernel.Attention{Batch: qs[0], Queries: qs[1], Keys: ks[1], Heads: heads, KVHeads: kvHeads, Size: qs[2] / heads})
+	if err != nil {
+		return nil, err
+	}
+	if (a.Window > 0) != (bias != nil) {
+		return nil, fmt.Errorf("attention: a window of %d keys and a mask go together", a.Window)
+	}
+	if bias != nil {
+		return eagerAttentionNode(a, "masked", way, q, k, v, bias)
+	}
 	return eagerAttentionNode(a, "separate", way, q, k, v)
 }
 
@@ -177,7 +195,10 @@ func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgon
 	if err != nil {
 		return nil, err
 	}
-	packed := form == "packed"
+	if a.SoftCap > 0 {
+		return nil, fmt.Errorf("attention: PyTorch's scaled_dot_product_attention has no soft cap")
+	}
+	packed, masked := form == "packed", form == "masked"
 	name := "aten._scaled_dot_product_efficient_attention"
 	rows := device.Spec{DType: statistics(dt), Shape: []int{a.Batch, a.Heads, a.Queries}}
 	m := &memoryScript{}
@@ -201,11 +222,14 @@ func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgon
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := op.Description{Kernel: name + "_backward", Out: q, Extras: []device.Spec{kv, kv},
 			Attributes: d.Attributes, FLOPs: 5 * a.Products(), Memory: attentionBackwardMemory(a, way, dt),
-			Host: host.For(dt, eagerAttentionBackward[float32](packed), eagerAttentionBackward[float64](packed))}
+			Host: host.For(dt, eagerAttentionBackward[float32](form), eagerAttentionBackward[float64](form)), Random: d.Random}
 		for i := range d.Extras {
 			g.Uses = append(g.Uses, op.Use{Node: out, Extra: i})
 		}
 		operands := append(slices.Clone(in), out, grad)
+		if masked {
+			operands = []*gorgonia.Node{in[0], in[1], in[2], out, grad, in[3]}
+		}
 		if packed && len(in) == 2 {
 			operands = []*gorgonia.Node{in[0], out, grad, in[1]}
 			g.Uses = append(g.Uses, op.Use{Node: in[1], Extra: 0})
@@ -219,13 +243,13 @@ func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgon
 			return nil, err
 		}
 		dv, err := op.Pick(dq, 1)
-		return gorgonia.Nodes{dq, dk, dv}, err
+		return gorgonia.Nodes{dq, dk, dv, nil}[:len(in)], err
 	}
 	if packed && len(in) == 2 {
 		d.Uses = []op.Use{{Node: in[1], Extra: 0}}
 		return op.Apply(d, []bool{true, false}, gradient, in...)
 	}
-	wrt := []bool{true, true, true}[:len(in)]
+	wrt := []bool{true, true, true, false}[:len(in)]
 	return op.Apply(d, wrt, gradient, in...)
 }
 
@@ -274,10 +298,12 @@ func attentionBackwardMemory(a kernel.Attention, way SDPA, dt device.DType) []op
 }
 
 // eagerAttention computes with the fused kernel; the result is the same. Packed
-// operands are one tensor, behind which a cache may come.
+// operands are one tensor, behind which a cache may come; behind separate ones
+// a mask may.
 func eagerAttention[T device.Float](packed bool) host.Kernel {
 	return func(c *device.Call) error {
 		inner := *c
+		inner.In = c.In[:min(3, len(c.In))]
 		if packed {
 			inner.In = c.In[:1]
 		}
@@ -287,17 +313,20 @@ func eagerAttention[T device.Float](packed bool) host.Kernel {
 
 // eagerAttentionBackward has no scratch memory from the allocator, since
 // PyTorch's kernel has its own, but a slice of Go's.
-func eagerAttentionBackward[T device.Float](packed bool) host.Kernel {
+func eagerAttentionBackward[T device.Float](form string) host.Kernel {
 	return func(c *device.Call) error {
 		a := c.Attributes.(kernel.Attention)
 		in := c.In
-		if packed {
+		switch form {
+		case "masked":
+			in = append(slices.Clone(in[:5]), in[6])
+		case "packed":
 			lse := in[3]
 			if len(in) > 5 && lse.Elements() == c.Out[1].Elements() && in[4].DType == in[0].DType {
 				lse = in[4] // behind the cache
 			}
 			in = []device.Tensor{in[0], in[1], in[2], lse}
-		} else {
+		default:
 			in = in[:6]
 		}
 		host.AttentionGradients(c, in, make([]T, a.Batch*a.Heads*a.Queries))

@@ -31,7 +31,7 @@ type paddedAttention struct {
 //	aten._scaled_dot_product_flash_attention           q, k, v → out, lse, …
 //	aten._scaled_dot_product_flash_attention_backward  q, k, v, out, dout, lse, … → dq, dk, dv
 //	aten.slice                                         (B, T, H·P) → (B, T, H·D)
-func FlashAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int) (*gorgonia.Node, error) {
+func FlashAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int, o op.AttentionOptions) (*gorgonia.Node, error) {
 	s, _, cols, err := op.LastDimension("attention", qkv)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func FlashAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int) (*gorgoni
 	for which, x := range parts {
 		padded[which] = c.do(func() (*gorgonia.Node, error) { return a.pad(x, qkv, which) })
 	}
-	out := c.do(func() (*gorgonia.Node, error) { return a.flash(padded[0], padded[1], padded[2]) })
+	out := c.do(func() (*gorgonia.Node, error) { return a.flash(padded[0], padded[1], padded[2], o) })
 	out = c.do(func() (*gorgonia.Node, error) { return a.slice(out) })
 	return out, c.err
 }
@@ -122,10 +122,18 @@ func (a paddedAttention) slice(x *gorgonia.Node) (*gorgonia.Node, error) {
 // flash is attention on padded operands. Its backward pass copies gradient and
 // result to one order of dimensions, and collects the gradient of the queries
 // in float32, in rows of a multiple of 128 and heads of a multiple of 32.
-func (a paddedAttention) flash(q, k, v *gorgonia.Node) (*gorgonia.Node, error) {
+func (a paddedAttention) flash(q, k, v *gorgonia.Node, o op.AttentionOptions) (*gorgonia.Node, error) {
 	name := "aten._scaled_dot_product_flash_attention"
-	sizes := kernel.Attention{Batch: a.batch, Queries: a.tokens, Keys: a.tokens, Heads: a.heads, KVHeads: a.heads, Size: a.padded,
-		Scale: kernel.Attention{Size: a.size}.UsualScale()}
+	if o.Scale == 0 {
+		o.Scale = kernel.Attention{Size: a.size}.UsualScale()
+	}
+	if o.SoftCap > 0 || o.Window > 0 {
+		return nil, fmt.Errorf("attention: FlashAttention on padded heads has neither a soft cap nor a mask for a window")
+	}
+	sizes, err := o.Onto(kernel.Attention{Batch: a.batch, Queries: a.tokens, Keys: a.tokens, Heads: a.heads, KVHeads: a.heads, Size: a.padded})
+	if err != nil {
+		return nil, err
+	}
 	d, err := op.DescribeAttention(name, &sizes, a.dt)
 	if err != nil {
 		return nil, err
@@ -146,7 +154,7 @@ func (a paddedAttention) flash(q, k, v *gorgonia.Node) (*gorgonia.Node, error) {
 		sums := b.temporary(4 * rows * alignUp(int64(a.padded), flashColumns))
 		b.drop(sums, delta, copies[1], copies[0])
 		g := op.Description{Kernel: name + "_backward", Out: wide, Extras: []device.Spec{wide, wide}, Attributes: d.Attributes,
-			FLOPs: 5 * sizes.Products(), Memory: b.steps, Host: host.For(a.dt, eagerAttentionBackward[float32](false), eagerAttentionBackward[float64](false))}
+			FLOPs: 5 * sizes.Products(), Random: d.Random, Memory: b.steps, Host: host.For(a.dt, eagerAttentionBackward[float32]("separate"), eagerAttentionBackward[float64]("separate"))}
 		for i := range d.Extras {
 			g.Uses = append(g.Uses, op.Use{Node: out, Extra: i})
 		}

@@ -53,9 +53,9 @@ type Held struct{ Value, Until *gorgonia.Node }
 
 // MathAttentionOf is op.Attention by plain operations
 // (_scaled_dot_product_attention_math). q is (B, T, H·D), k and v are
-// (B, T, Hkv·D). Scores are scaled by √scale on either side. dropout is the
-// probability for the weights. Every operation has a kernel of its own (headSizes).
-func MathAttentionOf(q, k, v *gorgonia.Node, heads, kvHeads int, dropout float64, serial func() int) (MathAttention, error) {
+// (B, T, Hkv·D). Scores are scaled by √scale on either side. bias is what MaskBias
+// makes of a mask, for a window. Every operation has a kernel of its own (headSizes).
+func MathAttentionOf(q, k, v *gorgonia.Node, heads, kvHeads int, o op.AttentionOptions, bias *gorgonia.Node, serial func() int) (MathAttention, error) {
 	s, err := op.SpecOf(q)
 	if err != nil {
 		return MathAttention{}, err
@@ -64,23 +64,26 @@ func MathAttentionOf(q, k, v *gorgonia.Node, heads, kvHeads int, dropout float64
 		return MathAttention{}, fmt.Errorf("attention: q %v does not divide into %d heads on %d", s, heads, kvHeads)
 	}
 	a := newMathAttention(s, heads, kvHeads)
+	if err := a.configure(o, bias); err != nil {
+		return MathAttention{}, err
+	}
 	c := steps{}
 	qs := c.do(func() (*gorgonia.Node, error) { return MulScalar(q, a.factor()) })
-	bias := c.do(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial()) })
+	bias = a.bias(&c, qs, bias, serial)
 	if heads == kvHeads {
 		ks := c.do(func() (*gorgonia.Node, error) { return MulScalar(k, a.factor()) })
-		return a.attend(&c, qs, ks, v, bias, dropout, serial)
+		return a.attend(&c, qs, ks, v, bias)
 	}
 	kr := c.do(func() (*gorgonia.Node, error) { return a.repeat(k, 0) })
 	vr := c.do(func() (*gorgonia.Node, error) { return a.repeat(v, 1) })
 	ks := c.do(func() (*gorgonia.Node, error) { return MulScalar(kr, a.factor()) })
-	return a.attend(&c, qs, ks, vr, bias, dropout, serial, kr)
+	return a.attend(&c, qs, ks, vr, bias, kr)
 }
 
 // MathAttentionPacked is MathAttentionOf on packed queries, keys and
 // values (B, T, 3·H·D). order is that in which the code makes views of queries
 // (0), keys (1) and values (2).
-func MathAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int, dropout float64, serial func() int) (MathAttention, error) {
+func MathAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int, o op.AttentionOptions, serial func() int) (MathAttention, error) {
 	s, _, cols, err := op.LastDimension("attention", qkv)
 	if err != nil {
 		return MathAttention{}, err
@@ -91,6 +94,9 @@ func MathAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int, dropout fl
 	s.Shape = []int{s.Shape[0], s.Shape[1], cols / 3}
 	a := newMathAttention(s, heads, heads)
 	a.packed = qkv
+	if err := a.configure(o, nil); err != nil {
+		return MathAttention{}, err
+	}
 	c := steps{}
 	split := c.do(func() (*gorgonia.Node, error) { return a.splitPacked(qkv) })
 	var parts [3]*gorgonia.Node
@@ -98,14 +104,14 @@ func MathAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int, dropout fl
 		parts[which] = c.do(func() (*gorgonia.Node, error) { return a.part(split, which) })
 	}
 	qs := c.do(func() (*gorgonia.Node, error) { return a.scalePart(parts[0], qkv, 0) })
-	bias := c.do(func() (*gorgonia.Node, error) { return causalBias(qs, a.dt, a.tokens, serial()) })
+	bias := a.bias(&c, qs, nil, serial)
 	ks := c.do(func() (*gorgonia.Node, error) { return a.scalePart(parts[1], qkv, 1) })
-	return a.attend(&c, qs, ks, parts[2], bias, dropout, serial)
+	return a.attend(&c, qs, ks, parts[2], bias)
 }
 
 // attend is attention on scaled queries (B, T, H·D) and keys, and values: both
 // likewise, or with repeated heads (B, H, T, D).
-func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout float64, serial func() int, held ...*gorgonia.Node) (MathAttention, error) {
+func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, held ...*gorgonia.Node) (MathAttention, error) {
 	qc := c.do(func() (*gorgonia.Node, error) { return a.transpose(qs) })
 	kc, vc := ks, v
 	if a.heads == a.kvHeads {
@@ -113,7 +119,7 @@ func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout 
 	}
 	scores := c.do(func() (*gorgonia.Node, error) { return a.scores(qc, kc, bias) })
 	p := c.do(func() (*gorgonia.Node, error) { return a.softmax(scores) })
-	p = c.do(func() (*gorgonia.Node, error) { return Dropout(p, dropout, serial()) })
+	p = c.do(func() (*gorgonia.Node, error) { return Dropout(p, a.options.Dropout, a.options.Serial) })
 	if a.heads == a.kvHeads {
 		vc = c.do(func() (*gorgonia.Node, error) { return a.values(v) })
 	}
@@ -123,7 +129,10 @@ func (a mathAttention) attend(c *steps, qs, ks, v, bias *gorgonia.Node, dropout 
 		return MathAttention{}, c.err
 	}
 	m := MathAttention{Out: out, Held: []Held{{ks, scores}}}
-	for _, n := range append(held, qs, bias) {
+	if bias != nil {
+		held = append(held, bias)
+	}
+	for _, n := range append(held, qs) {
 		m.Held = append(m.Held, Held{n, o})
 	}
 	return m, nil
@@ -266,5 +275,33 @@ func newMathAttention(s device.Spec, heads, kvHeads int) mathAttention {
 	return mathAttention{headSizes: headSizes{s.Shape[0], s.Shape[1], heads, kvHeads, s.Shape[2] / heads, 0}, dt: s.DType}
 }
 
+// configure adds options.
+func (a *mathAttention) configure(o op.AttentionOptions, bias *gorgonia.Node) error {
+	s, err := o.Onto(kernel.Attention{Batch: a.batch, Queries: a.tokens, Keys: a.tokens, Heads: a.heads, KVHeads: a.kvHeads, Size: a.size})
+	switch {
+	case err != nil:
+		return err
+	case o.SoftCap > 0:
+		return fmt.Errorf("attention: PyTorch's scaled_dot_product_attention has no soft cap")
+	case (s.Window > 0) != (bias != nil):
+		return fmt.Errorf("attention: a window of %d keys and a mask go together", s.Window)
+	}
+	a.options = o
+	return nil
+}
+
+// bias is what is added to the scores: a mask's, the causal one, or none (nil).
+func (a mathAttention) bias(c *steps, like, mask *gorgonia.Node, serial func() int) *gorgonia.Node {
+	if mask != nil || a.options.Bidirectional {
+		return mask
+	}
+	return c.do(func() (*gorgonia.Node, error) { return causalBias(like, a.dt, a.tokens, serial()) })
+}
+
 // factor is the square root of attention's scale.
-func (a mathAttention) factor() float64 { return 1 / math.Sqrt(math.Sqrt(float64(a.size))) }
+func (a mathAttention) factor() float64 {
+	if a.options.Scale > 0 {
+		return math.Sqrt(a.options.Scale)
+	}
+	return 1 / math.Sqrt(math.Sqrt(float64(a.size)))
+}

@@ -12,8 +12,9 @@ import (
 // mathAttention is the sizes of attention by plain operations.
 type mathAttention struct {
 	headSizes
-	dt     device.DType
-	packed *gorgonia.Node // queries, keys and values where they come in one
+	dt      device.DType
+	packed  *gorgonia.Node // queries, keys and values where they come in one
+	options op.AttentionOptions
 }
 
 // headSizes are the sizes of heads, B, T, H, Hkv and D, and which of several alike
@@ -84,7 +85,7 @@ func (a mathAttention) back(x *gorgonia.Node) (*gorgonia.Node, error) {
 		Host: host.For(a.dt, fromHeads[float32], fromHeads[float64])}, []bool{true}, gradient, x)
 }
 
-// scores is q·kᵀ + bias. The gradient of q is (B, T, H·D) in memory, and that of
+// scores is q·kᵀ + bias, or without one where that is nil. The gradient of q is (B, T, H·D) in memory, and that of
 // k, or (B, H, T, D) where k is of repeated heads.
 func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	flops := 2 * float64(a.batch*a.heads*a.tokens) * float64(a.tokens*a.size)
@@ -102,10 +103,14 @@ func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error)
 		}
 		dq, err := op.Apply(op.Description{Kernel: "aten.bmm", Out: a.together(), Attributes: a.of(0), MatrixProduct: true, FLOPs: flops,
 			Host: product{y: &keyed, out: &side}.kernel(a.dt)}, nil, nil, dy, in[1])
-		return gorgonia.Nodes{dq, dk, nil}, err
+		return gorgonia.Nodes{dq, dk, nil}[:len(in)], err
+	}
+	operands := []*gorgonia.Node{q, k, bias}
+	if bias == nil {
+		operands = operands[:2]
 	}
 	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Attributes: a.of(-1), MatrixProduct: true, FLOPs: flops,
-		Host: product{x: &queries, y: &keyed, ty: true, biased: true}.kernel(a.dt)}, []bool{true, true, false}, gradient, q, k, bias)
+		Host: product{x: &queries, y: &keyed, ty: true, biased: bias != nil}.kernel(a.dt)}, []bool{true, true, false}[:len(operands)], gradient, operands...)
 }
 
 // softmax is PyTorch's _safe_softmax over the keys.
@@ -287,6 +292,9 @@ func productKernel[T device.Float](p product) host.Kernel {
 			scores := make([]T, t*t)
 			host.Product(p.tx, p.ty, t, n, k, x[fx:], lx, y[fy:], ly, scores, t, false)
 			bias := device.Floats[T](c.In[2])
+			if len(bias) > t*t { // one of each sequence
+				bias = bias[bh/h*t*t:]
+			}
 			for i, v := range scores {
 				out[fo+i] = bias[i] + v
 			}
