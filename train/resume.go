@@ -11,6 +11,7 @@ import (
 	"github.com/tidemark-lab/tidemark/data/safetensors"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
 // ReadSettings reads the settings of the newest save in a folder.
@@ -129,8 +130,17 @@ func (t *Trainer) checkOptimizerSteps(st state) error {
 	return nil
 }
 
+// tensors are those of a file, or of a model's folder.
+type tensors interface {
+	Path() string
+	Names() []string
+	Has(name string) bool
+	Info(name string) (safetensors.Info, error)
+	ReadAs(name string, dtype device.DType, dst []byte) error
+}
+
 // nothingLeft refuses a file with tensors that nobody took.
-func nothingLeft(f *safetensors.File, taken []string) error {
+func nothingLeft(f tensors, taken []string) error {
 	names := slices.DeleteFunc(f.Names(), func(name string) bool { return slices.Contains(taken, name) })
 	if len(names) > 0 {
 		return fmt.Errorf("%s: %d tensors are none of the model's, such as %q", f.Path(), len(names), names[0])
@@ -139,18 +149,43 @@ func nothingLeft(f *safetensors.File, taken []string) error {
 }
 
 // LoadWeights reads all of the model's weights from a safetensors file, which
-// holds nothing else.
+// holds nothing else but constants that the model makes itself.
 func (t *Trainer) LoadWeights(file string) error {
 	f, err := safetensors.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	return t.loadWeights(f)
+}
+
+// LoadFolder is LoadWeights with a ModelFolder, whose weights may lie in several
+// shards. Where nothing is computed it compares names and shapes.
+func (t *Trainer) LoadFolder(dir string) error {
+	path, err := ModelFolder(dir)
+	if err != nil {
+		return err
+	}
+	f, err := safetensors.OpenFolder(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return t.loadWeights(f)
+}
+
+func (t *Trainer) loadWeights(f tensors) error {
 	var taken []string
 	for _, p := range t.session.Parameters() {
-		taken = append(taken, p.Name)
-		if err := t.load(f, p.Name, p.Value, false); err != nil {
+		name := models.WeightIn(t.model, p.Name, f.Has)
+		taken = append(taken, name)
+		if err := t.load(f, name, p.Value, false); err != nil {
 			return err
+		}
+	}
+	for _, name := range f.Names() {
+		if models.NoWeight(t.model, name) {
+			taken = append(taken, name)
 		}
 	}
 	return nothingLeft(f, taken)
@@ -158,13 +193,16 @@ func (t *Trainer) LoadWeights(file string) error {
 
 // load reads one tensor of a file into device memory. Its values are numbers,
 // and finite unless infinities are allowed.
-func (t *Trainer) load(f *safetensors.File, name string, x device.Tensor, infinities bool) error {
+func (t *Trainer) load(f tensors, name string, x device.Tensor, infinities bool) error {
 	info, err := f.Info(name)
 	if err != nil {
 		return err
 	}
 	if !slices.Equal(info.Shape, x.Shape) {
 		return fmt.Errorf("%s: %s has shape %v, the model's %v", f.Path(), name, info.Shape, x.Shape)
+	}
+	if !t.computes() {
+		return nil
 	}
 	b := make([]byte, x.Bytes())
 	if err := f.ReadAs(name, x.DType, b); err != nil {

@@ -115,7 +115,11 @@ func (t *Trainer) write(dir string) error {
 	if err := safetensors.Write(filepath.Join(dir, optimizerFile), nil, moments); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(dir, configFile), t.Settings.Model); err != nil {
+	config := t.Settings.Model
+	if key, _ := config.Precision(); key != "" { // that of the file was the weights' then
+		config = config.With(map[string]any{key: t.Settings.DType})
+	}
+	if err := writeJSON(filepath.Join(dir, configFile), config); err != nil {
 		return err
 	}
 	return writeJSON(filepath.Join(dir, stateFile), st)

@@ -49,9 +49,9 @@ func countActivations(c *cli.Context) error {
 		}
 		defer undoing(c.Context, dir.close)()
 	}
-	name := c.String("preset")
-	if name == "" {
-		name = filepath.Base(c.String("config"))
+	name, err := nameOf(c)
+	if err != nil {
+		return err
 	}
 	count, err := untilDone(c.Context, func() (*hooks.ActivationCount, error) {
 		return hooks.CountActivations(c.Context, name, config, tokens)

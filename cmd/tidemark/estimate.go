@@ -81,15 +81,15 @@ func estimate(c *cli.Context) error {
 	for _, name := range kvFlags {
 		cache = cache || c.IsSet(name)
 	}
-	model := c.IsSet("preset") || c.IsSet("config")
+	model := c.IsSet("preset") || c.IsSet("config") || c.IsSet("from")
 	weights := c.IsSet("parameters")
 	switch {
 	case model && (weights || cache || c.IsSet("bits") || c.IsSet("reserve-gib")):
-		return errors.New("--preset and --config predict a training; --parameters, --bits, --reserve-gib and the cache's flags are plain arithmetic without a model")
+		return errors.New("--preset, --config and --from predict a training; --parameters, --bits, --reserve-gib and the cache's flags are plain arithmetic without a model")
 	case weights || cache:
 		for _, f := range joinFlags(modelFlags(), estimateFlags(), generationFlags()) {
 			if name := f.Names()[0]; name != "json" && name != "bytes" && c.IsSet(name) {
-				return fmt.Errorf("--%s is of a training: it needs --preset or --config, without the plain arithmetic's flags", name)
+				return fmt.Errorf("--%s is of a training: it needs --preset, --config or --from, without the plain arithmetic's flags", name)
 			}
 		}
 	}

@@ -53,6 +53,7 @@ func modelFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "preset", Usage: "a model by name: " + joinNames(models.Presets())},
 		&cli.StringFlag{Name: "config", Usage: "a model's config.json, ours or Hugging Face's (mlp, gpt, gpt2, llama, qwen2)"},
+		&cli.StringFlag{Name: "from", Usage: "a folder as Hugging Face's libraries save a model (config.json, model.safetensors or its shards), or that of a saved training"},
 		&cli.IntFlag{Name: "layers", Usage: "change the model's depth", DefaultText: "the model's own"},
 		&cli.IntFlag{Name: "width", Usage: "change the model's width", DefaultText: "the model's own"},
 		&cli.IntFlag{Name: "heads", Usage: "change the model's attention heads", DefaultText: "the model's own"},
@@ -94,18 +95,24 @@ func trainingFlags() []cli.Flag {
 
 // modelOf is the config that modelFlags choose.
 func modelOf(c *cli.Context) (models.Config, error) {
-	preset, file := c.String("preset"), c.String("config")
+	preset, file, from := c.String("preset"), c.String("config"), c.String("from")
 	var config models.Config
 	var err error
 	switch {
 	case preset != "" && file != "":
 		return config, errors.New("--preset and --config: give one of them")
+	case from != "" && (preset != "" || file != ""):
+		return config, errors.New("--from has the model's own config: leave --preset and --config out")
+	case from != "":
+		if config, err = train.ReadModelConfig(from); err != nil {
+			err = fmt.Errorf("--from: %w", err)
+		}
 	case preset != "":
 		config, err = models.Preset(preset)
 	case file != "":
 		config, err = models.ReadConfig(file)
 	default:
-		return config, fmt.Errorf("name a model: --preset (%s) or --config FILE", joinNames(models.Presets()))
+		return config, fmt.Errorf("name a model: --preset (%s), --config FILE or --from DIR", joinNames(models.Presets()))
 	}
 	if err != nil {
 		return config, err
@@ -124,6 +131,19 @@ func modelOf(c *cli.Context) (models.Config, error) {
 		return config, fmt.Errorf("--layers, --width, --heads: %w", err)
 	}
 	return config, nil
+}
+
+// nameOf is what the model that modelFlags choose is called: a preset, or the name
+// of its file or folder.
+func nameOf(c *cli.Context) (string, error) {
+	switch {
+	case c.String("preset") != "":
+		return c.String("preset"), nil
+	case c.String("config") != "":
+		return filepath.Base(c.String("config")), nil
+	}
+	path, err := filepath.Abs(c.String("from"))
+	return filepath.Base(path), err
 }
 
 // settingsOf are the settings that the flags give a new training.

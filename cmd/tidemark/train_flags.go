@@ -35,6 +35,11 @@ func checkTraining(c *cli.Context) error {
 
 // checkUnused finds flags of a new training that say nothing about it.
 func checkUnused(c *cli.Context) error {
+	for _, name := range []string{"layers", "width", "heads"} {
+		if c.String("from") != "" && c.IsSet(name) {
+			return fmt.Errorf("--from: the weights are of a model of its own size; leave --%s out", name)
+		}
+	}
 	if kind := c.String("schedule"); kind != optim.Cosine && c.IsSet("min-lr") {
 		return fmt.Errorf("--min-lr: the schedule %s has none; %s does", kind, optim.Cosine)
 	}

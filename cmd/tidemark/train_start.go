@@ -79,6 +79,11 @@ func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
 		return nil, err
 	}
 	j.closers = append(j.closers, j.trainer.Close)
+	if from := c.String("from"); from != "" {
+		if err := j.trainer.LoadFolder(from); err != nil {
+			return nil, fmt.Errorf("--from: %w", err)
+		}
+	}
 	if done, steps := j.trainer.Steps(), j.trainer.Settings.Steps; done >= steps {
 		return nil, fmt.Errorf("--resume %s: its %d steps are done; name more with --steps", j.save, done)
 	}

@@ -23,7 +23,7 @@ func (l *causalLM) Members(m *nn.Members) {
 
 func (l *causalLM) facts() facts {
 	f := l.known
-	f.shiftsLabels = true
+	f.shiftsLabels, f.base = true, l.inner
 	nn.Walk(l.model, func(_ string, m nn.Module) {
 		if e, ok := m.(*nn.Embedding); ok && e.Weight == l.head.Weight {
 			f.tiedHead = e.Weight.Shape

@@ -17,6 +17,7 @@ type facts struct {
 	attentionDropout         float64 // the probability for the attention's weights
 	caches                   bool    // keeps keys and values as it is called
 	shiftsLabels             bool
+	base                     string // the module below the head, whose name files without a head leave out
 	// buffers are the shapes of what PyTorch's model keeps beside its parameters.
 	buffers     [][]int
 	tiedHead    []int  // the shape of a head's weight that is the embedding's
