@@ -77,7 +77,7 @@ func logitsOf(t *testing.T, tr *train.Trainer, prompt []int32) []float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return logits
+	return logits.Logits
 }
 
 func compareLogits(t *testing.T, got, want []float64, tolerance float64) {
