@@ -120,7 +120,7 @@ func (b *Builder) Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o op.Att
 	if b.decoding() {
 		return op.AttentionDecode(q, keys, values, at, heads, kvHeads, o, k, v)
 	}
-	return op.Attention(q, k, v, heads, kvHeads, o)
+	return op.Attention(q, k, v, heads, kvHeads, b.withinCache(q, o))
 }
 
 // attentionPacked is op.AttentionPacked; while generating, on the keys and values kept.
@@ -142,7 +142,15 @@ func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int, o op.AttentionO
 	if b.decoding() {
 		return op.AttentionDecode(qkv, keys, values, at, heads, heads, o)
 	}
-	return op.AttentionPacked(qkv, heads, o)
+	return op.AttentionPacked(qkv, heads, b.withinCache(qkv, o))
+}
+
+// withinCache has a prompt's tokens see no more than the cache has room for.
+func (b *Builder) withinCache(q *gorgonia.Node, o op.AttentionOptions) op.AttentionOptions {
+	if n := b.generation.capacity; n < q.Shape()[1] && (o.Window == 0 || n < o.Window) {
+		o.Window = n
+	}
+	return o
 }
 
 // newCache makes the inputs for another layer's keys and values, like x.

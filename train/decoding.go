@@ -106,23 +106,30 @@ func (d *Decoding) CacheBytes() int64 {
 // Prefill begins with prompts of at least one token each and gives what follows
 // each.
 //
-// A sliding cache takes so much of each prompt at once as it has room for, and
-// the rest token by token.
+// Of prompts of several lengths, a sliding cache takes so much at once as it has
+// room for, and the rest token by token.
 func (d *Decoding) Prefill(prompts [][]int32) (Next, error) {
 	d.forget()
-	lengths, most := make([]int, len(prompts)), 0
+	lengths, most, ragged := make([]int, len(prompts)), 0, false
 	for i, p := range prompts {
 		if len(p) == 0 {
 			return Next{}, fmt.Errorf("prompt %d is empty: give at least one token to begin with", i)
 		}
 		n := len(p)
-		if d.o.Cache == CacheSliding {
-			n = min(n, d.o.Tokens)
+		if d.o.Cache == CacheSliding && len(p) != len(prompts[0]) {
+			ragged = true
 		}
 		if d.o.Cache == CacheStatic && n > d.o.Tokens {
 			return Next{}, fmt.Errorf("prompt %d has %d tokens, the static cache has room for %d", i, n, d.o.Tokens)
 		}
 		lengths[i], most = n, max(most, n)
+	}
+	if ragged { // what pads a row must not go round to where its tokens are
+		most = 0
+		for i, n := range lengths {
+			lengths[i] = min(n, d.o.Tokens)
+			most = max(most, lengths[i])
+		}
 	}
 	out, err := d.first(prompts, lengths, most)
 	if err != nil {
@@ -332,6 +339,9 @@ func (d *Decoding) allocate(p *decodingPlan, rows, capacity int) (err error) {
 		}
 		d.caches = append(d.caches, c)
 	}
+	if len(d.caches) == 0 {
+		return fmt.Errorf("a model of type %s keeps no keys and values: its attention is not built to (nn.Builder.Attention); generate without a cache", d.model.Type())
+	}
 	if d.ids, err = d.s.Input("batch", device.Spec{DType: device.Int32, Shape: []int{1, rows}}, nil); err != nil {
 		return err
 	}
@@ -359,7 +369,11 @@ func (d *Decoding) prefillPlan(lengths []int, tokens int) (*decodingPlan, error)
 		return p, nil
 	}
 	b := nn.NewBuilder(d.model, d.build)
-	b.Prefill(lengths, tokens)
+	capacity := tokens
+	if d.o.Cache == CacheSliding {
+		capacity = d.o.Tokens
+	}
+	b.Prefill(lengths, capacity)
 	p, err := d.compile(b, len(lengths), tokens)
 	if err == nil && equal {
 		d.prefills[key] = p

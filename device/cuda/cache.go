@@ -59,6 +59,7 @@ func attentionDecodeCall(d *Device, c *device.Call) error {
 		a.i32(v)
 	}
 	a.real(with.Scale, f.double)
+	a.real(with.SoftCap, f.double)
 	return d.launch(f, grid{x: int64(with.Rows) * int64(with.Heads)}, 256, 0)
 }
 

@@ -8,11 +8,15 @@ import (
 	"slices"
 	"testing"
 
+	"gorgonia.org/gorgonia"
+
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
+	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/train"
+	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
 
@@ -118,4 +122,59 @@ func decoded(t *testing.T, dev device.Device, config string, dt device.DType, o 
 		logits = append(logits, given[i].Logits...)
 	}
 	return logits
+}
+
+// TestDecodeOptions compares attention on caches that go round, with windows and
+// soft caps, with the cpu's.
+func TestDecodeOptions(t *testing.T) {
+	const rows, heads, kv, size, capacity = 3, 4, 2, 20, 9
+	for _, dt := range []device.DType{device.Float32, device.Float64, device.BFloat16} {
+		for _, o := range []op.AttentionOptions{{SoftCap: 1.5}, {Window: 4}, {Window: 7, SoftCap: 2, Scale: 0.8}} {
+			run := func(dev device.Device) []float64 {
+				b := nn.NewBuilder(nn.NewLinear(1, 1, false), nn.Options{})
+				cache := []int{rows, capacity, kv * size}
+				q := b.Input("q", device.Spec{DType: dt, Shape: []int{1, rows, heads * size}})
+				k, v := b.Input("k", device.Spec{DType: dt, Shape: cache}), b.Input("v", device.Spec{DType: dt, Shape: cache})
+				at := b.Input("at", device.Spec{DType: device.Int32, Shape: []int{rows}})
+				n, err := op.AttentionDecode(q, k, v, at, heads, kv, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := plan.Compile(b, []*gorgonia.Node{n}, plan.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				wave := func(n int, f float64) []float64 {
+					x := make([]float64, n)
+					for i := range x {
+						x[i] = 2 * math.Sin(f*float64(i*i%97+i))
+					}
+					return x
+				}
+				s := session.New(dev, nil, session.Options{})
+				in, err := s.Inputs(p, wave(rows*heads*size, 0.7), wave(rows*capacity*kv*size, 1.3), wave(rows*capacity*kv*size, 2.1), []int32{2, 8, 30})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := s.Forward(p, in...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out, err := s.Floats(r.Output(0))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
+			}
+			cpu := device.NewCPU(alloc.Config{})
+			want := run(cpu)
+			cpu.Close()
+			tolerance := map[device.DType]float64{device.Float32: 1e-5, device.Float64: 1e-12, device.BFloat16: 0.02}[dt]
+			for i, x := range run(openCard(t, alloc.Config{})) {
+				if !(math.Abs(x-want[i]) <= tolerance) {
+					t.Fatalf("%v, %+v: element %d is %v, on the cpu %v", dt, o, i, x, want[i])
+				}
+			}
+		}
+	}
 }

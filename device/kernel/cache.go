@@ -5,24 +5,25 @@ package kernel
 type CacheWrite struct{ Rows, Tokens, Columns, From, Width int }
 
 // AttentionDecode is the sizes of attention of one query a row on a cache (Rows,
-// capacity, KVHeads·Size). The queries lie Columns elements apart. With a Window
-// a query sees that many positions, its own being the last; 0 is all.
+// capacity, KVHeads·Size). The queries lie Columns elements apart. Scale, SoftCap
+// and Window are those of Attention.
 type AttentionDecode struct {
 	Rows, Heads, KVHeads, Size int
 	Columns                    int
-	Scale                      float64
+	Scale, SoftCap             float64
 	Window                     int
 }
 
-// Visible is the part of a cache of capacity positions that a query sees which
-// has at positions before it: those from lo to before hi. A cache that has fewer
-// than that has the latest ones, in any order.
-func (a AttentionDecode) Visible(at, capacity int) (lo, hi int) {
-	hi = min(at+1, capacity)
-	if a.Window > 0 && at < capacity {
-		lo = max(0, hi-a.Window)
+// Visible is what a query sees of a cache of capacity positions, in which position
+// p lies in place p mod capacity: the first place, and how many follow each other
+// from there on, the first coming after the last. at positions come before the
+// query's own.
+func (a AttentionDecode) Visible(at, capacity int) (first, count int) {
+	count = min(at+1, capacity)
+	if a.Window > 0 {
+		count = min(count, a.Window)
 	}
-	return lo, hi
+	return (at + 1 - count) % capacity, count
 }
 
 // ArgMax is the sizes of a search in each row for the largest of the first Columns

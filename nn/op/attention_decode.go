@@ -63,7 +63,7 @@ func CacheCopyDescription(from, to device.Spec) Description {
 // cache: see Attention. q is (1, B, C) with the queries, H·D, in the first
 // columns; keys and values are (B, capacity, Hkv·D) and hold, where CacheWrite
 // put them, at[b] + 1 positions of row b, or the latest where there is no room
-// for all. The result is (1, B, H·D). written are results of the CacheWrites
+// for all; a Window and a SoftCap are as there. The result is (1, B, H·D). written are results of the CacheWrites
 // that must have come before. It has no gradient.
 //
 // Kernel (kernel.AttentionDecode):
@@ -81,7 +81,14 @@ func AttentionDecode(q, keys, values, at *gorgonia.Node, heads, kvHeads int, o A
 	if q.Dtype() != keys.Dtype() || q.Dtype() != values.Dtype() || at.Dtype() != Dtype(device.Int32) {
 		return nil, fmt.Errorf("attention.decode: q is %v, keys %v, values %v, at %v: expected one type and int32", q.Dtype(), keys.Dtype(), values.Dtype(), at.Dtype())
 	}
-	a := kernel.AttentionDecode{Rows: qs[1], Heads: heads, KVHeads: kvHeads, Size: ks[2] / kvHeads, Columns: qs[2], Scale: o.Scale}
+	a := kernel.AttentionDecode{Rows: qs[1], Heads: heads, KVHeads: kvHeads, Size: ks[2] / kvHeads, Columns: qs[2],
+		Scale: o.Scale, SoftCap: o.SoftCap, Window: o.Window}
+	switch {
+	case o.Bidirectional || o.Dropout > 0:
+		return nil, fmt.Errorf("attention.decode: it is causal and drops nothing: %+v", o)
+	case !(o.SoftCap >= 0) || math.IsInf(o.SoftCap, 1) || o.Window < 0:
+		return nil, fmt.Errorf("attention.decode: a soft cap of %g and a window of %d: expected positive numbers, or 0 for none", o.SoftCap, o.Window)
+	}
 	if a.Scale == 0 {
 		a.Scale = 1 / math.Sqrt(float64(a.Size))
 	}

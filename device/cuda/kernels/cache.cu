@@ -26,16 +26,18 @@ extern "C" __global__ void cache_write_packs(const elem *x, elem *cache, const i
 #ifdef HEAD
 // One query a row: a block is a head of a row, and its WARPS warps take KEYS keys
 // in turn, with a running maximum and sum. A lane has every 32nd element of the
-// head. q (B, columns), k and v (B, C, Hkv·HEAD), out (B, H·HEAD).
+// head. q (B, columns), k and v (B, C, Hkv·HEAD), out (B, H·HEAD). Position p lies
+// in place p mod C, and the last of them, C or window if that is not 0, count.
 #define WARPS 8
 #define KEYS 4
 extern "C" __global__ void attention_decode(const elem *q, const elem *k, const elem *v, const int *at, elem *out, int H,
-                                            int Hkv, int C, int columns, int window, real scale) {
+                                            int Hkv, int C, int columns, int window, real scale, real cap) {
     const int PER = (HEAD + 31) / 32;
     __shared__ real maxima[WARPS], sums[WARPS], parts[WARPS][HEAD];
     int row = blockIdx.x / H, h = blockIdx.x % H, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int past = at[row], hi = past + 1 < C ? past + 1 : C, lo = 0;
-    if (window > 0 && past < C && hi > window) lo = hi - window;
+    int past = at[row], hi = past + 1 < C ? past + 1 : C;
+    if (window > 0 && hi > window) hi = window;
+    int begin = (past + 1 - hi) % C;
     i64 first = ((i64)row * C * Hkv + h / (H / Hkv)) * HEAD, stride = (i64)Hkv * HEAD;
     q += (i64)row * columns + h * HEAD;
     k += first;
@@ -43,19 +45,27 @@ extern "C" __global__ void attention_decode(const elem *q, const elem *k, const 
     real x[PER], sum = 0, acc[PER] = {}, most = -INFINITE;
 #pragma unroll
     for (int e = 0; e < PER; e++) x[e] = lane + 32 * e < HEAD ? to_real(q[lane + 32 * e]) : (real)0;
-    for (int j = lo + warp * KEYS; j < hi; j += WARPS * KEYS) {
+    for (int j = warp * KEYS; j < hi; j += WARPS * KEYS) {
         real s[KEYS] = {};
+        i64 place[KEYS];
+#pragma unroll
+        for (int u = 0; u < KEYS; u++) {
+            int p = begin + j + u;
+            place[u] = (p >= C ? p - C : p) * stride + lane;
+        }
 #pragma unroll
         for (int u = 0; u < KEYS; u++) {
             if (j + u >= hi) continue;
 #pragma unroll
             for (int e = 0; e < PER; e++)
-                if (lane + 32 * e < HEAD) s[u] += x[e] * to_real(k[(j + u) * stride + lane + 32 * e]);
+                if (lane + 32 * e < HEAD) s[u] += x[e] * to_real(k[place[u] + 32 * e]);
         }
         real best = most;
 #pragma unroll
         for (int u = 0; u < KEYS; u++) {
-            s[u] = j + u < hi ? warp_sum(s[u]) * scale : -INFINITE;
+            s[u] = warp_sum(s[u]) * scale;
+            if (cap > 0) s[u] = cap * tanh(s[u] / cap);
+            if (j + u >= hi) s[u] = -INFINITE;
             best = largest(best, s[u]);
         }
         real shrink = exp(most - best);
@@ -70,7 +80,7 @@ extern "C" __global__ void attention_decode(const elem *q, const elem *k, const 
             sum += p;
 #pragma unroll
             for (int e = 0; e < PER; e++)
-                if (lane + 32 * e < HEAD) acc[e] += p * to_real(v[(j + u) * stride + lane + 32 * e]);
+                if (lane + 32 * e < HEAD) acc[e] += p * to_real(v[place[u] + 32 * e]);
         }
     }
     if (lane == 0) {

@@ -41,29 +41,22 @@ func AttentionDecode(dt device.DType) Kernel {
 }
 
 func attentionDecode[T device.Float](c *device.Call) error {
-	a := c.Attributes.(kernel.AttentionDecode)
 	q, k, v := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
 	out := device.Floats[T](c.Out[0])
-	decodeHeads(&a, c, func(b, h, lo, hi int, scores []float64) {
-		query, o := q[b*a.Columns+h*a.Size:][:a.Size], out[(b*a.Heads+h)*a.Size:][:a.Size]
-		at := decodeAt(&a, c, b, h)
-		most := math.Inf(-1)
-		for j := lo; j < hi; j++ {
-			s := float64(dot(query, k[at+j*a.KVHeads*a.Size:][:a.Size])) * a.Scale
-			scores[j] = s
-			most = max(most, s)
+	decodeHeads(c, func(r decodeRow) {
+		query, o := q[r.query:][:r.Size], out[r.out:][:r.Size]
+		for j := range r.scores {
+			r.scores[j] = float64(dot(query, k[r.place(j):][:r.Size]))
 		}
+		scale := r.weigh()
 		clear(o)
-		var sum float64
-		for j := lo; j < hi; j++ {
-			p := math.Exp(scores[j] - most)
-			sum += p
+		for j, p := range r.scores {
 			w := T(p)
-			for i, x := range v[at+j*a.KVHeads*a.Size:][:a.Size] {
+			for i, x := range v[r.place(j):][:r.Size] {
 				o[i] += w * x
 			}
 		}
-		Multiply(o, T(1/sum))
+		Multiply(o, T(scale))
 	})
 	return nil
 }
@@ -71,57 +64,82 @@ func attentionDecode[T device.Float](c *device.Call) error {
 // decodeBFloat16 reads bfloat16 and computes in float32: converting the whole
 // cache first would cost more than the rest.
 func decodeBFloat16(c *device.Call) error {
-	a := c.Attributes.(kernel.AttentionDecode)
 	q, k, v, out := c.In[0].BFloat16s(), c.In[1].BFloat16s(), c.In[2].BFloat16s(), c.Out[0].BFloat16s()
-	decodeHeads(&a, c, func(b, h, lo, hi int, scores []float64) {
-		query, o := q[b*a.Columns+h*a.Size:][:a.Size], make([]float32, a.Size)
-		at := decodeAt(&a, c, b, h)
-		most := math.Inf(-1)
-		for j := lo; j < hi; j++ {
+	decodeHeads(c, func(r decodeRow) {
+		query, o := q[r.query:][:r.Size], make([]float32, r.Size)
+		for j := range r.scores {
 			var s float32
-			for i, x := range k[at+j*a.KVHeads*a.Size:][:a.Size] {
+			for i, x := range k[r.place(j):][:r.Size] {
 				s += query[i].Float32() * x.Float32()
 			}
-			scores[j] = float64(s) * a.Scale
-			most = max(most, scores[j])
+			r.scores[j] = float64(s)
 		}
-		var sum float64
-		for j := lo; j < hi; j++ {
-			p := math.Exp(scores[j] - most)
-			sum += p
-			for i, x := range v[at+j*a.KVHeads*a.Size:][:a.Size] {
+		scale := float32(r.weigh())
+		for j, p := range r.scores {
+			for i, x := range v[r.place(j):][:r.Size] {
 				o[i] += float32(p) * x.Float32()
 			}
 		}
 		for i, x := range o {
-			out[(b*a.Heads+h)*a.Size+i] = device.RoundToBFloat(x * float32(1/sum))
+			out[r.out+i] = device.RoundToBFloat(x * scale)
 		}
 	})
 	return nil
 }
 
-// decodeAt is where the first key of row b's head h lies in the cache.
-func decodeAt(a *kernel.AttentionDecode, c *device.Call, b, h int) int {
-	return (b*c.In[1].Shape[1]*a.KVHeads + h/(a.Heads/a.KVHeads)) * a.Size
+// decodeRow is one head of one row.
+type decodeRow struct {
+	*kernel.AttentionDecode
+	query, out      int       // where they begin
+	cache, capacity int       // where the head's first place begins, and places
+	first           int       // the first place that the query sees
+	scores          []float64 // of those that it sees
+}
+
+// place is where the j-th position that the query sees begins.
+func (r *decodeRow) place(j int) int {
+	if j += r.first; j >= r.capacity {
+		j -= r.capacity
+	}
+	return r.cache + j*r.KVHeads*r.Size
+}
+
+// weigh makes the scores weights that are still to be multiplied by a scale.
+func (r *decodeRow) weigh() (scale float64) {
+	most := math.Inf(-1)
+	for j, s := range r.scores {
+		s *= r.Scale
+		if r.SoftCap > 0 {
+			s = r.SoftCap * math.Tanh(s/r.SoftCap)
+		}
+		r.scores[j] = s
+		most = max(most, s)
+	}
+	var sum float64
+	for j, s := range r.scores {
+		r.scores[j] = math.Exp(s - most)
+		sum += r.scores[j]
+	}
+	return 1 / sum
 }
 
 var decodeScores = sync.Pool{New: func() any { return new([]float64) }}
 
-// decodeHeads calls f for every head of every row with the positions that its
-// query sees and room for a score of each.
-func decodeHeads(a *kernel.AttentionDecode, c *device.Call, f func(b, h, lo, hi int, scores []float64)) {
+// decodeHeads calls f for every head of every row.
+func decodeHeads(c *device.Call, f func(decodeRow)) {
+	a := c.Attributes.(kernel.AttentionDecode)
 	at, capacity := c.In[3].Int32s(), c.In[1].Shape[1]
-	units := a.Rows * a.Heads
-	device.Parallel(units, 1+(1<<15)/(a.Size*capacity+1), func(from, to int) {
+	device.Parallel(a.Rows*a.Heads, 1+(1<<15)/(a.Size*capacity+1), func(from, to int) {
 		room := decodeScores.Get().(*[]float64)
 		defer decodeScores.Put(room)
 		if cap(*room) < capacity {
 			*room = make([]float64, capacity)
 		}
 		for u := from; u < to; u++ {
-			b := u / a.Heads
-			lo, hi := a.Visible(int(at[b]), capacity)
-			f(b, u%a.Heads, lo, hi, (*room)[:capacity])
+			b, h := u/a.Heads, u%a.Heads
+			first, count := a.Visible(int(at[b]), capacity)
+			f(decodeRow{AttentionDecode: &a, query: b*a.Columns + h*a.Size, out: u * a.Size, capacity: capacity,
+				cache: (b*capacity*a.KVHeads + h/(a.Heads/a.KVHeads)) * a.Size, first: first, scores: (*room)[:count]})
 		}
 	})
 }
