@@ -10,9 +10,9 @@ import (
 )
 
 // Activation is an elementwise function of one input, or of a gate and a value
-// for "swiglu".
+// for "swiglu" and "geglu".
 type Activation struct {
-	// Function is relu, gelu_tanh, gelu_erf, silu, tanh, sigmoid or swiglu.
+	// Function is relu, gelu_tanh, gelu_erf, silu, tanh, sigmoid, swiglu or geglu.
 	Function string
 	// Name is the type's name in the model's family; Function when empty.
 	Name string
@@ -29,10 +29,21 @@ func (a *Activation) Type() string {
 // Members lists nothing.
 func (a *Activation) Members(*Members) {}
 
-// Forward takes x of any shape; swiglu takes gate and value of one shape.
+// gatedUnits are functions of a gate and a value, and that of the gate.
+var gatedUnits = map[string]struct {
+	unit func(gate, up *gorgonia.Node) (*gorgonia.Node, error)
+	gate func(*gorgonia.Node) (*gorgonia.Node, error)
+}{
+	"swiglu": {op.SwiGLU, op.SiLU},
+	"geglu":  {op.GeGLU, op.GELUTanh},
+}
+
+// Forward takes x of any shape. A gated unit takes gate and value of one shape; in
+// the eager composition, which multiplies by itself, the gate.
 func (a *Activation) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
-	if a.Function == "swiglu" && len(in) == 1 && b.Eager() {
-		y, err := op.SiLU(in[0])
+	gated, ok := gatedUnits[a.Function]
+	if ok && len(in) == 1 && b.Eager() {
+		y, err := gated.gate(in[0])
 		if err != nil {
 			return Output{}, err
 		}
@@ -41,11 +52,11 @@ func (a *Activation) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if a.Function == "gelu_tanh" && a.Name == NewGELU && b.Eager() && len(in) == 1 {
 		return b.newGELU(in[0])
 	}
-	if a.Function == "swiglu" {
+	if ok {
 		if len(in) != 2 {
-			return Output{}, fmt.Errorf("swiglu takes a gate and a value, got %d inputs", len(in))
+			return Output{}, fmt.Errorf("%s takes a gate and a value, got %d inputs", a.Function, len(in))
 		}
-		y, err := op.SwiGLU(in[0], in[1])
+		y, err := gated.unit(in[0], in[1])
 		if err != nil {
 			return Output{}, err
 		}
@@ -60,7 +71,7 @@ func (a *Activation) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		"silu": op.SiLU, "tanh": op.Tanh, "sigmoid": op.Sigmoid,
 	}[a.Function]
 	if !ok {
-		return Output{}, fmt.Errorf("activation %q is not known: relu, gelu_tanh, gelu_erf, silu, tanh, sigmoid or swiglu", a.Function)
+		return Output{}, fmt.Errorf("activation %q is not known: relu, gelu_tanh, gelu_erf, silu, tanh, sigmoid, swiglu or geglu", a.Function)
 	}
 	y, err := f(x)
 	if err != nil {

@@ -62,6 +62,7 @@ type RMSNorm struct {
 	Epsilon float64
 	Weight  *Parameter // (C)
 	Name    string     // the type's name in the model's family; "RMSNorm" when empty
+	Offset  float64    // what is added to the weights: 1 in Gemma's models
 }
 
 // NewRMSNorm makes an RMSNorm with weights 1.
@@ -93,7 +94,7 @@ func (l *RMSNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if b.Eager() {
 		return b.rmsNorm(x, w, l.Epsilon)
 	}
-	y, err := op.RMSNorm(x, w, l.Epsilon)
+	y, err := op.OffsetRMSNorm(x, w, l.Epsilon, l.Offset)
 	if err != nil {
 		return Output{}, err
 	}

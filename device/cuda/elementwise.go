@@ -156,7 +156,7 @@ func (d *Device) spread(x, y device.Tensor, factor float64, accumulate bool) err
 
 // activationBackward runs a kernel dx = dy · f'(kept): NAME_backward for relu, gelu_tanh, gelu_erf, silu
 // (kept is the operand; for relu the result does as well) and tanh, sigmoid
-// (kept is the result), and swiglu_up (kept is the gate).
+// (kept is the result), and swiglu_up and geglu_up (kept is the gate).
 func (d *Device) activationBackward(kernel string, kept, dy, dx device.Tensor, accumulate bool) error {
 	f, err := d.kernel("elementwise", kernel, dy.DType)
 	if err != nil {
@@ -171,10 +171,10 @@ func (d *Device) activationBackward(kernel string, kept, dy, dx device.Tensor, a
 	return d.launchPacks(f, n, dy.DType, mapPacks)
 }
 
-// swigluGate is the gradient of silu(gate) · up with respect to gate; dgate may
+// gateGradient is the gradient of silu(gate) · up, or with another function, with respect to gate; dgate may
 // be any operand.
-func (d *Device) swigluGate(gate, up, dy, dgate device.Tensor, accumulate bool) error {
-	f, err := d.kernel("elementwise", "swiglu_gate", dy.DType)
+func (d *Device) gateGradient(name string, gate, up, dy, dgate device.Tensor, accumulate bool) error {
+	f, err := d.kernel("elementwise", name, dy.DType)
 	if err != nil {
 		return err
 	}

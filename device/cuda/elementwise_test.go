@@ -119,27 +119,53 @@ func TestElementwise(t *testing.T) {
 	})
 }
 
-func TestSwiglu(t *testing.T) {
+func TestGatedUnits(t *testing.T) {
 	l := newLab(t)
+	for name, function := range map[string]func(x float64) (value, derivative float64){
+		"swiglu": func(x float64) (value, derivative float64) {
+			s := sigmoid(x)
+			return x * s, s * (1 + x*(1-s))
+		},
+		"geglu": func(x float64) (value, derivative float64) {
+			const k, c = 0.79788456080286535588, 0.044715
+			s := sigmoid(2 * k * (x + c*x*x*x))
+			return x * s, s + x*s*(1-s)*2*k*(1+3*c*x*x)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := *l
+			m.t = t
+			testGatedUnit(&m, t, name, function)
+		})
+	}
+}
+
+func testGatedUnit(l *lab, t *testing.T, name string, function func(x float64) (value, derivative float64)) {
 	forTypes(t, l, func(l *lab, elem, _ device.DType) {
 		g, u, dy := l.random(515), l.random(515), l.random(515)
 		tg, tu, tdy, y := l.tensor(elem, g), l.tensor(elem, u), l.tensor(elem, dy), l.empty(elem, len(g))
-		l.check(l.d.elementwise2("swiglu_forward", tg, tu, y))
-		l.compare("forward", y, each(g, func(i int) float64 { return g[i] * sigmoid(g[i]) * u[i] }))
+		l.check(l.d.elementwise2(name+"_forward", tg, tu, y))
+		l.compare("forward", y, each(g, func(i int) float64 {
+			value, _ := function(g[i])
+			return value * u[i]
+		}))
 		dg := l.empty(elem, len(g))
-		l.check(l.d.swigluGate(tg, tu, tdy, dg, false))
-		l.check(l.d.swigluGate(tg, tu, tdy, dg, true))
+		l.check(l.d.gateGradient(name+"_gate", tg, tu, tdy, dg, false))
+		l.check(l.d.gateGradient(name+"_gate", tg, tu, tdy, dg, true))
 		l.check(l.d.scale("scale", dg, dg, 0.5))
-		l.check(l.d.swigluGate(tg, tu, tdy, tu, false))
+		l.check(l.d.gateGradient(name+"_gate", tg, tu, tdy, tu, false))
 		if string(l.raw(dg)) != string(l.raw(tu)) && elem != device.BFloat16 {
 			l.t.Error("twice the gradient, halved, differs from the gradient in the operand's place")
 		}
-		l.check(l.d.activationBackward("swiglu_up", tg, tdy, tdy, false))
+		l.check(l.d.activationBackward(name+"_up", tg, tdy, tdy, false))
 		l.compare("gate", tu, each(g, func(i int) float64 {
-			s := sigmoid(g[i])
-			return dy[i] * u[i] * s * (1 + g[i]*(1-s))
+			_, derivative := function(g[i])
+			return dy[i] * u[i] * derivative
 		}))
-		l.compare("up", tdy, each(g, func(i int) float64 { return dy[i] * g[i] * sigmoid(g[i]) }))
+		l.compare("up", tdy, each(g, func(i int) float64 {
+			value, _ := function(g[i])
+			return dy[i] * value
+		}))
 	})
 }
 

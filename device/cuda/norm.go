@@ -118,8 +118,8 @@ func (d *Device) layernormBackward(x, w, mean, rstd, dy, dx device.Tensor, rows,
 	return d.launchRows(&k)
 }
 
-// rmsnormForward is y = x · rstd · w; rstd (rows) is kept.
-func (d *Device) rmsnormForward(x, w, y, rstd device.Tensor, rows, cols int, eps float64) error {
+// rmsnormForward is y = x · rstd · (offset + w); rstd (rows) is kept.
+func (d *Device) rmsnormForward(x, w, y, rstd device.Tensor, rows, cols int, eps, offset float64) error {
 	k, err := d.rowKernel("rmsnorm_forward", rows, cols, 1, x.DType, x, w, y)
 	if err != nil {
 		return err
@@ -128,11 +128,12 @@ func (d *Device) rmsnormForward(x, w, y, rstd device.Tensor, rows, cols int, eps
 	a.tensors(x, w, y, rstd)
 	k.size(a)
 	a.real(eps, k.double)
+	a.real(offset, k.double)
 	return d.launchRows(&k)
 }
 
 // rmsnormBackward writes dx, which may be dy.
-func (d *Device) rmsnormBackward(x, w, rstd, dy, dx device.Tensor, rows, cols int, accumulate bool) error {
+func (d *Device) rmsnormBackward(x, w, rstd, dy, dx device.Tensor, rows, cols int, offset float64, accumulate bool) error {
 	k, err := d.rowKernel("rmsnorm_backward", rows, cols, 2, x.DType, x, w, dy, dx)
 	if err != nil {
 		return err
@@ -141,6 +142,7 @@ func (d *Device) rmsnormBackward(x, w, rstd, dy, dx device.Tensor, rows, cols in
 	a.tensors(x, w, rstd, dy, dx)
 	k.size(a)
 	a.flag(accumulate)
+	a.real(offset, k.double)
 	return d.launchRows(&k)
 }
 

@@ -41,10 +41,11 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"sigmoid.forward":   elementwise1Call("sigmoid_forward"),
 	"sigmoid.grad":      activationGradCall("sigmoid_backward"),
 	"swiglu.forward":    elementwise2Call("swiglu_forward"),
-	"swiglu.grad_gate": func(d *Device, c *device.Call) error {
-		return d.swigluGate(c.In[0], c.In[1], c.In[2], c.Out[0], c.Accumulate)
-	},
-	"swiglu.grad_up": activationGradCall("swiglu_up"),
+	"swiglu.grad_gate":  gateGradCall("swiglu_gate"),
+	"swiglu.grad_up":    activationGradCall("swiglu_up"),
+	"geglu.forward":     elementwise2Call("geglu_forward"),
+	"geglu.grad_gate":   gateGradCall("geglu_gate"),
+	"geglu.grad_up":     activationGradCall("geglu_up"),
 
 	"linear.forward":     linearForwardCall,
 	"linear.grad_input":  linearGradInputCall,
@@ -117,6 +118,12 @@ func elementwise2Call(name string) func(*Device, *device.Call) error {
 func activationGradCall(name string) func(*Device, *device.Call) error {
 	return func(d *Device, c *device.Call) error {
 		return d.activationBackward(name, c.In[0], c.In[1], c.Out[0], c.Accumulate)
+	}
+}
+
+func gateGradCall(name string) func(*Device, *device.Call) error {
+	return func(d *Device, c *device.Call) error {
+		return d.gateGradient(name, c.In[0], c.In[1], c.In[2], c.Out[0], c.Accumulate)
 	}
 }
 

@@ -106,8 +106,8 @@ func layernormGradInputCall(d *Device, c *device.Call) error {
 }
 
 func rmsnormForwardCall(d *Device, c *device.Call) error {
-	rows, columns := rowsOf(c)
-	return d.rmsnormForward(c.In[0], c.In[1], c.Out[0], c.Out[1], rows, columns, c.Attributes.(kernel.Rows).Epsilon)
+	a := c.Attributes.(kernel.Rows)
+	return d.rmsnormForward(c.In[0], c.In[1], c.Out[0], c.Out[1], a.Rows, a.Columns, a.Epsilon, a.Offset)
 }
 
 // rmsnormGradWeightCall: In dy, x, rstd.
@@ -119,8 +119,8 @@ func rmsnormGradWeightCall(d *Device, c *device.Call) error {
 
 // rmsnormGradInputCall: In dy, x, w, rstd.
 func rmsnormGradInputCall(d *Device, c *device.Call) error {
-	rows, columns := rowsOf(c)
-	return d.rmsnormBackward(c.In[1], c.In[2], c.In[3], c.In[0], c.Out[0], rows, columns, c.Accumulate)
+	a := c.Attributes.(kernel.Rows)
+	return d.rmsnormBackward(c.In[1], c.In[2], c.In[3], c.In[0], c.Out[0], a.Rows, a.Columns, a.Offset, c.Accumulate)
 }
 
 func softmaxForwardCall(d *Device, c *device.Call) error {

@@ -83,10 +83,11 @@ func TestRMSNorm(t *testing.T) {
 			rows, cols := size[0], size[1]
 			const eps = 1e-6
 			x, w, dy := l.random(rows*cols), l.random(cols), l.random(rows*cols)
+			offset := float64(rows % 2) // 1 + w, as Gemma's models have it, or w
 			tx, tw, tdy := l.tensor(elem, x), l.tensor(real, w), l.tensor(elem, dy)
 			y, rstd := l.empty(elem, rows*cols), l.empty(real, rows)
 			dx, dw := l.empty(elem, rows*cols), l.empty(real, cols)
-			l.check(l.d.rmsnormForward(tx, tw, y, rstd, rows, cols, eps))
+			l.check(l.d.rmsnormForward(tx, tw, y, rstd, rows, cols, eps, offset))
 
 			wy, wdx, wdw := make([]float64, rows*cols), make([]float64, rows*cols), make([]float64, cols)
 			for r := range rows {
@@ -97,25 +98,25 @@ func TestRMSNorm(t *testing.T) {
 				s := 1 / math.Sqrt(v+eps)
 				for c := range cols {
 					i := r*cols + c
-					wy[i] = x[i] * s * w[c]
+					wy[i] = x[i] * s * (offset + w[c])
 					wdw[c] += dy[i] * x[i] * s
-					g += dy[i] * w[c] * x[i] * s / float64(cols)
+					g += dy[i] * (offset + w[c]) * x[i] * s / float64(cols)
 				}
 				for c := range cols {
 					i := r*cols + c
-					wdx[i] = s * (dy[i]*w[c] - x[i]*s*g)
+					wdx[i] = s * (dy[i]*(offset+w[c]) - x[i]*s*g)
 				}
 			}
 			l.compare("y", y, wy)
 			l.check(l.d.normWeightGradient(tx, device.Tensor{}, rstd, tdy, dw, l.empty(real, 3*cols+1), rows, cols, false))
 			l.compare("dw", dw, wdw)
-			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, dx, rows, cols, false))
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, dx, rows, cols, offset, false))
 			l.compare("dx", dx, wdx)
-			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, dx, rows, cols, true))
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, dx, rows, cols, offset, true))
 			l.compare("dx added", dx, each(wdx, func(i int) float64 { return 2 * wdx[i] }))
-			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, tdy, rows, cols, false))
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, tdy, rows, cols, offset, false))
 			l.compare("dx in place", tdy, wdx)
-			l.check(l.d.rmsnormForward(tx, tw, tx, rstd, rows, cols, eps))
+			l.check(l.d.rmsnormForward(tx, tw, tx, rstd, rows, cols, eps, offset))
 			l.compare("y in place", tx, wy)
 		}
 	})
@@ -135,8 +136,8 @@ func TestUnalignedNorms(t *testing.T) {
 			l.check(l.d.layernormForward(tx, tw, device.Tensor{}, out[0], mean, rstd, rows, cols, eps))
 			l.check(l.d.layernormBackward(tx, tw, mean, rstd, tdy, out[1], rows, cols, false))
 			l.check(l.d.normWeightGradient(tx, mean, rstd, tdy, out[2], device.Tensor{}, rows, cols, false))
-			l.check(l.d.rmsnormForward(tx, tw, out[3], rstd, rows, cols, eps))
-			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, out[4], rows, cols, false))
+			l.check(l.d.rmsnormForward(tx, tw, out[3], rstd, rows, cols, eps, 0))
+			l.check(l.d.rmsnormBackward(tx, tw, rstd, tdy, out[4], rows, cols, 0, false))
 			l.check(l.d.columnSum(tdy, out[5], device.Tensor{}, rows, cols, false))
 			return out
 		}

@@ -20,6 +20,7 @@ var onCards = []string{
 	"dropout",
 	"embedding.forward", "embedding.grad",
 	"fill", "fill.normal", "fill.uniform",
+	"geglu.forward", "geglu.grad_gate", "geglu.grad_up",
 	"gelu_erf.forward", "gelu_erf.grad",
 	"gelu_tanh.forward", "gelu_tanh.grad",
 	"grad_clip",

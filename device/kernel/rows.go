@@ -8,6 +8,7 @@ type Scalar struct{ Value float64 }
 type Rows struct {
 	Rows, Columns int
 	Epsilon       float64 // of a normalisation
+	Offset        float64 // what is added to a normalisation's weights
 }
 
 // Linear is the sizes of y = x·Wᵀ + b: x (Rows, In), W (Out, In), y (Rows, Out).

@@ -18,7 +18,7 @@ var gptNeoXFamily = family{
 		{"hidden_act", KeyRead, nil, "one of the activations above"},
 		{"layer_norm_eps", KeyRead, nil, "of the norms"},
 		{"hidden_dropout", KeyRead, nil, "dropout's probability; 0 when absent"},
-		{"attention_dropout", KeyRead, nil, "dropout of attention's weights: estimate has it, train leaves it out and says so"},
+		{"attention_dropout", KeyRead, nil, "dropout of attention's weights"},
 		{"attention_bias", KeyRead, nil, "biases of the projections, true when absent"},
 		{"use_parallel_residual", KeyRead, nil, "attention and MLP beside each other, true when absent, or one after the other"},
 		{"rotary_pct", KeyRead, nil, "the part of a head that is turned, 0.25 when absent; partial_rotary_factor in rope_parameters"},

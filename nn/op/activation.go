@@ -165,11 +165,15 @@ func geluTanhGradient[T device.Float](x, dy, dx []T, add bool) {
 		x, dy, dx := x[lo:hi], dy[lo:hi], dx[lo:hi]
 		geluTanhExponentials(x, e)
 		for i, v := range x {
-			x, s := float64(v), 1/(1+e[i])
-			d := s + 2*geluScale*x*s*(1-s)*(1+3*geluCubic*x*x)
-			host.Put(&dx[i], float64(dy[i])*d, add)
+			host.Put(&dx[i], float64(dy[i])*geluTanhDerivative(float64(v), e[i]), add)
 		}
 	})
+}
+
+// geluTanhDerivative is the derivative of GELUTanh, given e^(−2u).
+func geluTanhDerivative(x, e float64) float64 {
+	s := 1 / (1 + e)
+	return s + 2*geluScale*x*s*(1-s)*(1+3*geluCubic*x*x)
 }
 
 func geluForward[T device.Float](x, y []T) {

@@ -23,6 +23,12 @@ import (
 // with x̂ = x·rstd, g = dy·w and dx = rstd·(g − x̂·mean(g·x̂)). Beside a bfloat16
 // x, w and rstd are float32.
 func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
+	return OffsetRMSNorm(x, w, eps, 0)
+}
+
+// OffsetRMSNorm is RMSNorm with weights offset + w: Gemma's models keep w such that
+// the weights are 1 + w.
+func OffsetRMSNorm(x, w *gorgonia.Node, eps, offset float64) (*gorgonia.Node, error) {
 	s, rows, cols, err := LastDimension("rmsnorm", x)
 	if err != nil {
 		return nil, err
@@ -35,7 +41,7 @@ func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 		Cheap:      true,
 		Out:        s,
 		Extras:     []device.Spec{{DType: wide(s.DType), Shape: []int{rows}}},
-		Attributes: kernel.Rows{Rows: rows, Columns: cols, Epsilon: eps},
+		Attributes: kernel.Rows{Rows: rows, Columns: cols, Epsilon: eps, Offset: offset},
 		InPlace:    []int{0},
 		Host:       host.For(s.DType, rmsNormForward[float32], rmsNormForward[float64]),
 	}
@@ -61,10 +67,23 @@ func RMSNorm(x, w *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	return Apply(d, []bool{true, true}, gradient, x, w)
 }
 
+// offsetWeights are the weights of a call: a copy where something is added.
+func offsetWeights[T device.Float](t device.Tensor, offset float64) []T {
+	w := device.Floats[T](t)
+	if offset == 0 {
+		return w
+	}
+	sums := make([]T, len(w))
+	for i, v := range w {
+		sums[i] = T(offset) + v
+	}
+	return sums
+}
+
 func rmsNormForward[T device.Float](c *device.Call) error {
 	a := c.Attributes.(kernel.Rows)
 	rows, cols, eps := a.Rows, a.Columns, a.Epsilon
-	x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1])
+	x, w := device.Floats[T](c.In[0]), offsetWeights[T](c.In[1], a.Offset)
 	y, rstd := device.Floats[T](c.Out[0]), device.Floats[T](c.Out[1])
 	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
@@ -82,7 +101,7 @@ func rmsNormForward[T device.Float](c *device.Call) error {
 func rmsNormGradInput[T device.Float](c *device.Call) error {
 	shape := c.Attributes.(kernel.Rows)
 	rows, cols := shape.Rows, shape.Columns
-	dy, x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), device.Floats[T](c.In[2])
+	dy, x, w := device.Floats[T](c.In[0]), device.Floats[T](c.In[1]), offsetWeights[T](c.In[2], shape.Offset)
 	rstd, dx := device.Floats[T](c.In[3]), device.Floats[T](c.Out[0])
 	device.Parallel(rows, host.RowGrain(cols), func(lo, hi int) {
 		for r := lo; r < hi; r++ {

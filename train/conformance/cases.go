@@ -18,6 +18,7 @@ func Cases() []Case {
 		onOne("sigmoid", op.Sigmoid),
 		onOne("softmax", op.Softmax),
 		onTwo("swiglu", "g", "u", op.SwiGLU),
+		onTwo("geglu", "g", "u", op.GeGLU),
 		onTwo("mse", "x", "t", op.MSE),
 		onTwo("add", "a", "b", op.Add),
 		onOne("mean", op.Mean),
@@ -57,12 +58,15 @@ func Cases() []Case {
 		norm("rmsnorm", false, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
 			return op.RMSNorm(in[0], in[1], 1e-6)
 		}),
+		norm("rmsnorm with an offset", false, func(in []*gorgonia.Node, _ int) (*gorgonia.Node, error) {
+			return op.OffsetRMSNorm(in[0], in[1], 1e-6, 1)
+		}),
 		embedding(),
 		addedEmbedding(),
 	}
 	for i := range all {
 		switch c := &all[i]; c.Name {
-		case "added embedding", "add", "mean", "scale", "dropout", "tanh of dropout", "conv1d", "layernorm without bias":
+		case "added embedding", "add", "mean", "scale", "dropout", "tanh of dropout", "conv1d", "layernorm without bias", "geglu", "rmsnorm with an offset":
 		default:
 			c.Golden = c.Name
 		}

@@ -29,10 +29,12 @@ func TestInPlace(t *testing.T) {
 		{"scale", 1, 2},
 		// The gradient of the gate takes the other operand's place.
 		{"swiglu", 3, 3},
+		{"geglu", 3, 3},
 		// Mean and reciprocal deviation beside; the gradients of weight and
 		// bias are made before they are scaled.
 		{"layernorm", 6, 6},
 		{"rmsnorm", 4, 4},
+		{"rmsnorm with an offset", 4, 4},
 		// One of two gradients, as both need both operands.
 		{"mse", 3, 4},
 	} {

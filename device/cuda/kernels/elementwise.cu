@@ -152,23 +152,26 @@ ACTIVATION(silu, silu_of(x), x_, silu_derivative(x))
 ACTIVATION(tanh, tanh(x), y, (real)1 - x * x)
 ACTIVATION(sigmoid, sigmoid_of(x), y, x *((real)1 - x))
 
-// swiglu: y = silu(gate) · up
-extern "C" __global__ void swiglu_forward(const elem *gate, const elem *up, elem *y, i64 n, int vec) {
-    map({gate, up}, y, n, vec, [](const real *a) { return silu_of(a[0]) * a[1]; });
-}
-// dgate = dy · up · silu'(gate); dgate may be any operand.
-extern "C" __global__ void __launch_bounds__(256, 4)
-    swiglu_gate(const elem *gate, const elem *up, const elem *dy, elem *dgate, i64 n, int vec, int accumulate) {
-    auto f = [](const real *a) { return a[2] * a[1] * silu_derivative(a[0]); };
-    if (accumulate) map({gate, up, dy, dgate}, dgate, n, vec, [=](const real *a) { return a[3] + f(a); });
-    else map({gate, up, dy}, dgate, n, vec, f);
-}
-// dup = dy · silu(gate); dup may be any operand.
-extern "C" __global__ void swiglu_up(const elem *gate, const elem *dy, elem *dup, i64 n, int vec, int accumulate) {
-    auto f = [](const real *a) { return a[1] * silu_of(a[0]); };
-    if (accumulate) map({gate, dy, dup}, dup, n, vec, [=](const real *a) { return a[2] + f(a); });
-    else map({gate, dy}, dup, n, vec, f);
-}
+// name_forward: y = f(gate) · up. name_gate: dgate = dy · up · f'(gate), and name_up:
+// dup = dy · f(gate), either of which may be any operand.
+#define GATED(name, of, derivative)                                                                              \
+    extern "C" __global__ void name##_forward(const elem *gate, const elem *up, elem *y, i64 n, int vec) {       \
+        map({gate, up}, y, n, vec, [](const real *a) { return of(a[0]) * a[1]; });                               \
+    }                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                         \
+        name##_gate(const elem *gate, const elem *up, const elem *dy, elem *dgate, i64 n, int vec, int accumulate) { \
+        auto f = [](const real *a) { return a[2] * a[1] * derivative(a[0]); };                                   \
+        if (accumulate) map({gate, up, dy, dgate}, dgate, n, vec, [=](const real *a) { return a[3] + f(a); });   \
+        else map({gate, up, dy}, dgate, n, vec, f);                                                              \
+    }                                                                                                            \
+    extern "C" __global__ void name##_up(const elem *gate, const elem *dy, elem *dup, i64 n, int vec, int accumulate) { \
+        auto f = [](const real *a) { return a[1] * of(a[0]); };                                                  \
+        if (accumulate) map({gate, dy, dup}, dup, n, vec, [=](const real *a) { return a[2] + f(a); });           \
+        else map({gate, dy}, dup, n, vec, f);                                                                    \
+    }
+
+GATED(swiglu, silu_of, silu_derivative)
+GATED(geglu, gelu_tanh_of, gelu_tanh_derivative)
 
 // y = 0, 1, …, n − 1
 extern "C" __global__ void positions(int *y, int n) {

@@ -49,30 +49,30 @@ extern "C" __global__ void layernorm_backward(const elem *x, const real *w, cons
 }
 
 // Root-mean-square normalisation (Zhang and Sennrich 2019):
-// y = x · rstd · w, rstd = 1/√(mean(x²) + eps).
-extern "C" __global__ void rmsnorm_forward(const elem *x, const real *w, elem *y, real *rstd, int C, real eps) {
+// y = x · rstd · (offset + w), rstd = 1/√(mean(x²) + eps).
+extern "C" __global__ void rmsnorm_forward(const elem *x, const real *w, elem *y, real *rstd, int C, real eps, real offset) {
     i64 row = blockIdx.x;
     x += row * C;
     y += row * C;
     real squares = 0;
     for (int c = threadIdx.x; c < C; c += blockDim.x) squares += to_real(x[c]) * to_real(x[c]);
     real s = (real)1 / sqrt(block_sum(squares) / C + eps);
-    for (int c = threadIdx.x; c < C; c += blockDim.x) set(y[c], to_real(x[c]) * s * w[c]);
+    for (int c = threadIdx.x; c < C; c += blockDim.x) set(y[c], to_real(x[c]) * s * (offset + w[c]));
     if (threadIdx.x == 0) rstd[row] = s;
 }
 
-// dx = rstd · (g − x̂ · mean(g · x̂)), with g = dy · w and x̂ = x · rstd.
+// dx = rstd · (g − x̂ · mean(g · x̂)), with g = dy · (offset + w) and x̂ = x · rstd.
 extern "C" __global__ void rmsnorm_backward(const elem *x, const real *w, const real *rstd, const elem *dy, elem *dx,
-                                            int C, int accumulate) {
+                                            int C, int accumulate, real offset) {
     i64 row = blockIdx.x;
     x += row * C;
     dy += row * C;
     dx += row * C;
     real s = rstd[row], b = 0;
-    for (int c = threadIdx.x; c < C; c += blockDim.x) b += to_real(dy[c]) * w[c] * to_real(x[c]) * s;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) b += to_real(dy[c]) * (offset + w[c]) * to_real(x[c]) * s;
     b = block_sum(b) / C;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        real d = s * (to_real(dy[c]) * w[c] - to_real(x[c]) * s * b);
+        real d = s * (to_real(dy[c]) * (offset + w[c]) - to_real(x[c]) * s * b);
         set(dx[c], accumulate ? to_real(dx[c]) + d : d);
     }
 }

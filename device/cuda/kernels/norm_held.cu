@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(HELD_THREADS)
 // whose dx has no mean(g).
 template <bool LAYER>
 __device__ __forceinline__ void backward(const elem *x, const real *__restrict__ w, const real *mean, const real *rstd,
-                                         const elem *dy, elem *dx, i64 rows, int C, int accumulate) {
+                                         const elem *dy, elem *dx, i64 rows, int C, int accumulate, real offset) {
     Row at;
     if (!find_row(at, rows, C)) return;
     Pack<elem> xs[PACKS], gs[PACKS];
@@ -123,7 +123,7 @@ __device__ __forceinline__ void backward(const elem *x, const real *__restrict__
         read_reals(w + c, f);
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) {
-            real v = g[j] * f[j];
+            real v = g[j] * (offset + f[j]);
             a += v;
             b += v * ((h[j] - m) * s);
         }
@@ -141,7 +141,7 @@ __device__ __forceinline__ void backward(const elem *x, const real *__restrict__
         read_reals(w + c, f);
         if (accumulate) widen(read_pack(dx + c), old);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) g[j] = old[j] + s * (g[j] * f[j] - a - (h[j] - m) * s * b);
+        for (int j = 0; j < WIDTH; j++) g[j] = old[j] + s * (g[j] * (offset + f[j]) - a - (h[j] - m) * s * b);
         narrow(g, gs[p]);
         write_pack(dx + c, gs[p]);
     });
@@ -150,11 +150,11 @@ __device__ __forceinline__ void backward(const elem *x, const real *__restrict__
 extern "C" __global__ void __launch_bounds__(HELD_THREADS)
     layernorm_backward(const elem *x, const real *__restrict__ w, const real *mean, const real *rstd, const elem *dy,
                             elem *dx, i64 rows, int C, int accumulate) {
-    backward<true>(x, w, mean, rstd, dy, dx, rows, C, accumulate);
+    backward<true>(x, w, mean, rstd, dy, dx, rows, C, accumulate, 0);
 }
 
 extern "C" __global__ void __launch_bounds__(HELD_THREADS)
-    rmsnorm_forward(const elem *x, const real *__restrict__ w, elem *y, real *rstd, i64 rows, int C, real eps) {
+    rmsnorm_forward(const elem *x, const real *__restrict__ w, elem *y, real *rstd, i64 rows, int C, real eps, real offset) {
     Row at;
     if (!find_row(at, rows, C)) return;
     Pack<elem> held[PACKS];
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(HELD_THREADS)
         widen(held[p], a);
         read_reals(w + c, f);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) a[j] = a[j] * s * f[j];
+        for (int j = 0; j < WIDTH; j++) a[j] = a[j] * s * (offset + f[j]);
         narrow(a, held[p]);
         write_pack(y + c, held[p]);
     });
@@ -184,6 +184,6 @@ extern "C" __global__ void __launch_bounds__(HELD_THREADS)
 
 extern "C" __global__ void __launch_bounds__(HELD_THREADS)
     rmsnorm_backward(const elem *x, const real *__restrict__ w, const real *rstd, const elem *dy, elem *dx,
-                          i64 rows, int C, int accumulate) {
-    backward<false>(x, w, 0, rstd, dy, dx, rows, C, accumulate);
+                          i64 rows, int C, int accumulate, real offset) {
+    backward<false>(x, w, 0, rstd, dy, dx, rows, C, accumulate, offset);
 }
