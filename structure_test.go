@@ -28,7 +28,7 @@ var rooms = []string{
 	"optim",
 	"nn/models", "nn", "nn/op/aten", "nn/op", "nn/op/host",
 	"nn/op/gemm", "nn/op/gemm/internal/openblas", "nn/op/gemm/asm", "nn/op/simd", "nn/op/simd/asm",
-	"data/gocorpus", "data", "data/safetensors",
+	"data/gocorpus", "data", "data/safetensors", "data/tokenizer",
 	"instrument/view", "instrument/explain", "instrument/explain/infer",
 	"instrument/report/page", "instrument/report/chart", "instrument/report", "instrument/report/internal/made",
 	"instrument/snapshot/replay", "instrument/snapshot", "instrument/show",
