@@ -1,7 +1,6 @@
 package nn
 
 import (
-	"fmt"
 	"math"
 
 	"gorgonia.org/gorgonia"
@@ -181,7 +180,7 @@ func (b *Builder) AttentionPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgo
 	if !b.Eager() {
 		return b.attentionPacked(qkv, heads, o)
 	}
-	way, err := aten.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads, true)
+	way, err := aten.ChooseSDPA(b.Computing(), heads, heads, qkv.Shape()[2]/3/heads, !b.caching)
 	if err != nil {
 		return nil, err
 	}
@@ -190,9 +189,6 @@ func (b *Builder) AttentionPacked(qkv *gorgonia.Node, a PackedAttention) (*gorgo
 	}
 	if way == aten.SDPAMath {
 		return b.mathPacked(qkv, a, o)
-	}
-	if way == aten.SDPAFlashPadded && b.caching {
-		return nil, fmt.Errorf("heads padded for FlashAttention with a cache of keys and values are not predicted")
 	}
 	if way == aten.SDPAFlashPadded {
 		return aten.FlashAttentionPacked(qkv, heads, a.order(), o)

@@ -60,8 +60,12 @@ func Recipes() []Recipe {
 	return names
 }
 
-// Caches says that the model keeps keys and values if its config says so.
-func (r Recipe) Caches() bool { return !r.row().noCache }
+// KeepsCache says that the model keeps keys and values while it trains: it does
+// where its config says so and neither the recipe nor checkpointing has it off.
+func (w *Workload) KeepsCache() bool {
+	m, err := models.New(w.Model)
+	return err == nil && w.Composition == nn.Eager && !w.GradientCheckpointing && !w.Recipe.row().noCache && models.Caches(m)
+}
 
 // RecipeText says what is assumed of the code that goes through the steps.
 func (w *Workload) RecipeText() string {

@@ -45,7 +45,7 @@ func (s *search) changes() []change {
 			apply: func(w *Workload) { w.GradientCheckpointing = true }})
 	}
 	// Heads that PyTorch pads in bfloat16 are not predicted in it.
-	narrow := s.base.Composition != nn.Eager || models.CheckHeads(s.base.Model, device.BFloat16) == nil
+	narrow := s.base.Composition != nn.Eager || models.CheckHeads(s.base.Model, device.BFloat16, s.base.KeepsCache()) == nil
 	if narrow && s.base.Precision.Storage() == device.Float32 {
 		in(precision.BF16Mixed)
 	}

@@ -124,7 +124,7 @@ func TestDropoutFlag(t *testing.T) {
 // are not known are not trained.
 func TestScaledRotaryPositions(t *testing.T) {
 	inFolder(t)
-	const scaling = `,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192}`
+	const scaling = `,"rope_scaling":{"rope_type":"longrope","factor":8.0,"original_max_position_embeddings":8192}`
 	plain, scaled := writeConfig(t, "plain", tinyLlama+"}"), writeConfig(t, "scaled", tinyLlama+scaling+"}")
 	for _, command := range []string{"estimate", "activations"} {
 		var outs [2]string
@@ -140,7 +140,7 @@ func TestScaledRotaryPositions(t *testing.T) {
 		}
 	}
 	code, out, errs := tidemark(t, "train", "--config", scaled, "--device", "meta", "--seq", "8")
-	if code != shell.ExitError || out != "" || !strings.Contains(errs, `rotary positions of type "llama3" are not computed`) || strings.Count(errs, "\n") != 1 {
+	if code != shell.ExitError || out != "" || !strings.Contains(errs, `rotary positions of type "longrope" are not computed`) || strings.Count(errs, "\n") != 1 {
 		t.Errorf("train: status %d, %q %q", code, out, errs)
 	}
 }

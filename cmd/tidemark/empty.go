@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 )
@@ -15,10 +16,17 @@ func refuseEmpty(commands []*cli.Command) {
 		flags, subcommands := command.Flags, command.Subcommands
 		command.Before = func(c *cli.Context) error {
 			for _, f := range flags {
-				if _, ok := f.(*cli.StringFlag); !ok {
-					continue
+				name := f.Names()[0]
+				var given []string
+				switch f.(type) {
+				case *cli.StringFlag:
+					given = []string{c.String(name)}
+				case *cli.GenericFlag:
+					if t, ok := c.Generic(name).(*texts); ok {
+						given = *t
+					}
 				}
-				if name := f.Names()[0]; c.IsSet(name) && c.String(name) == "" {
+				if c.IsSet(name) && slices.Contains(given, "") {
 					return fmt.Errorf("--%s is given as an empty string (a variable that is not set?): give it a value, or leave it out", name)
 				}
 			}

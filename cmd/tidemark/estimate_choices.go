@@ -48,8 +48,7 @@ func choicesOf(w predict.Workload, s estimateSettings) []report.Assumption {
 		report.Assumption{Name: "recipe " + string(w.Recipe), Basis: report.Assumed, Why: w.RecipeText()})
 	list = append(list, report.Assumption{Name: "attention sdpa", Basis: report.Assumed,
 		Why: "PyTorch's scaled_dot_product_attention; attn_implementation eager keeps each layer's map of batch × heads × tokens × tokens, and needs more"})
-	m, err := models.New(w.Model)
-	if err == nil && models.Caches(m) && !w.GradientCheckpointing && w.Recipe.Caches() {
+	if w.KeepsCache() {
 		list = append(list, report.Assumption{Name: "use_cache", Basis: report.Assumed,
 			Why: "the model is called without use_cache=False, so that it copies keys and values (use_cache of the config, true when absent)"})
 	}

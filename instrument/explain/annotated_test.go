@@ -253,8 +253,10 @@ func (a *annotated) frames(x *annotatedAlloc) []snapshot.Frame {
 		list = append(list, snapshot.Frame{Filename: "??", Name: "torch::unwind::unwind()"},
 			snapshot.Frame{Filename: "??", Name: "at::_ops::" + x.op + "::call(at::Tensor const&)"})
 		if x.node != "" {
-			list = append(list, snapshot.Frame{Filename: "??", Name: "torch::autograd::generated::" + x.node + "::apply(std::vector<at::Tensor>&&)"},
-				snapshot.Frame{Filename: "??", Name: "torch::autograd::Engine::evaluate_function(int)"})
+			list = append(list, snapshot.Frame{Filename: "??", Name: "torch::autograd::generated::" + x.node + "::apply(std::vector<at::Tensor>&&)"})
+		}
+		if x.node != "" || x.python == "" && x.phaseOf() == "backward" { // the engine itself adds up gradients
+			list = append(list, snapshot.Frame{Filename: "??", Name: "torch::autograd::Engine::evaluate_function(int)"})
 		}
 	}
 	p := x.phaseOf()

@@ -71,8 +71,9 @@ func Buffers(m nn.Module) [][]int { return factsOf(m).buffers }
 func TiedHead(m nn.Module) []int { return factsOf(m).tiedHead }
 
 // CheckHeads finds that attention on a config's heads, computed in an element
-// type, is not predicted: see aten.ChooseSDPA.
-func CheckHeads(c Config, dt device.DType) error {
+// type, is not predicted: see aten.ChooseSDPA. cached says that keys and values
+// are kept.
+func CheckHeads(c Config, dt device.DType, cached bool) error {
 	m, err := New(c)
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func CheckHeads(c Config, dt device.DType) error {
 	if f.heads == 0 {
 		return nil
 	}
-	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize, f.packed)
+	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize, f.packed && !cached)
 	return err
 }
 

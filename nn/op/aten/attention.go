@@ -36,14 +36,14 @@ const (
 // bfloat16, else the memory-efficient kernel, which does not share key/value
 // heads and takes whole vectors only, and plain operations where neither applies.
 // Heads in bfloat16 that are no whole vectors go, padded, to FlashAttention; that
-// is recorded, and here, for packed queries, keys and values alone, and refused
-// for separate ones.
+// is recorded, and here, for packed queries, keys and values of which none are
+// kept in a cache, and refused for others.
 func ChooseSDPA(dt device.DType, heads, kvHeads, size int, packed bool) (SDPA, error) {
 	switch {
 	case dt == device.BFloat16 && size%cudnnAlignment != 0 && packed:
 		return SDPAFlashPadded, nil
 	case dt == device.BFloat16 && size%cudnnAlignment != 0:
-		return 0, fmt.Errorf("heads of %d elements in bfloat16: PyTorch pads them to a multiple of %d for FlashAttention, whose memory is not predicted for separate queries, keys and values", size, cudnnAlignment)
+		return 0, fmt.Errorf("heads of %d elements in bfloat16: PyTorch pads them to a multiple of %d for FlashAttention, whose memory is predicted for packed queries, keys and values without a cache only", size, cudnnAlignment)
 	case dt == device.BFloat16:
 		return SDPACuDNN, nil
 	case heads == kvHeads && size%efficientAlignment == 0:
