@@ -30,7 +30,8 @@ type Decoding struct {
 	rounded  map[*nn.Parameter]*session.Value // weights in bfloat16, in mixed precision
 	ids, at  *session.Value                   // of a step
 	zeros    *session.Value
-	kept     []int32 // tokens of each row
+	kept     []int32       // tokens of each row
+	replay   device.Replay // of steps that repeat; nil where the device has none
 	bytes    []byte
 }
 
@@ -73,7 +74,11 @@ func NewDecoding(s *session.Session, model nn.Module, build nn.Options, o Decodi
 	default:
 		return nil, fmt.Errorf("cache %q keeps nothing: expected %s, %s or %s", o.Cache, CacheDynamic, CacheStatic, CacheSliding)
 	}
-	return &Decoding{s: s, model: model, build: build, o: o, prefills: map[[2]int]*decodingPlan{}, rounded: map[*nn.Parameter]*session.Value{}}, nil
+	d := &Decoding{s: s, model: model, build: build, o: o, prefills: map[[2]int]*decodingPlan{}, rounded: map[*nn.Parameter]*session.Value{}}
+	if r, ok := s.Device().(device.Replayer); ok {
+		d.replay = r.NewReplay()
+	}
+	return d, nil
 }
 
 // Close gives the memory back. The decoding can begin again, with weights that
@@ -92,6 +97,9 @@ func (d *Decoding) forget() {
 		v.Release()
 	}
 	d.caches, d.ids, d.at, d.zeros, d.decode, d.kept = nil, nil, nil, nil, nil, nil
+	if d.replay != nil {
+		d.replay.Close()
+	}
 }
 
 // CacheBytes is the size of what is kept.
@@ -278,8 +286,19 @@ func (d *Decoding) forward(p *decodingPlan, ids, at *session.Value) (next Next, 
 		}
 		in = append(in, v)
 	}
-	r, err := d.s.Forward(p.Plan, in...)
+	var again device.Replay
+	if p == d.decode && d.o.Cache != CacheDynamic { // which takes other memory in each step
+		again = d.replay
+	}
+	var r *session.Result
+	err = device.Through(again, func() (err error) {
+		r, err = d.s.Forward(p.Plan, in...)
+		return err
+	})
 	if err != nil {
+		if r != nil {
+			r.Release()
+		}
 		return next, err
 	}
 	defer r.Release()

@@ -117,6 +117,9 @@ func (d *Device) product(m, n, k, batch int, a, b matrix, beta float64, c matrix
 		}
 		return 0
 	}
+	if err := d.submit(); err != nil {
+		return err
+	}
 	r := C.tidemark_blas_gemm(d.ccontext(), d.blas, C.int(d.options.Products), flag(a.transposed), flag(b.transposed),
 		C.int(m), C.int(n), C.int(k), 1,
 		C.uint64_t(a.Addr), blasTypes[a.DType], C.int64_t(a.ld), C.int64_t(a.stride),

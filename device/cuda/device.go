@@ -45,6 +45,7 @@ type Device struct {
 	functions     map[kernelKey]*function
 	arguments     arguments
 	profile       *profile // nil when nothing is timed
+	waiting       *queue   // while a replay collects work; else nil
 	closed        bool
 }
 
@@ -237,6 +238,9 @@ func (d *Device) Run(c *device.Call) error {
 // Synchronize waits until all queued work is done. Errors of kernels that ran
 // since the last call come back here.
 func (d *Device) Synchronize() error {
+	if err := d.submit(); err != nil {
+		return err
+	}
 	if err := d.do(d.stream.Synchronize); err != nil {
 		return fmt.Errorf("waiting for the card: %w", err)
 	}

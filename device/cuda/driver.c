@@ -68,6 +68,32 @@ CUresult tidemark_allow_shared(CUcontext context, CUfunction function, int bytes
 	return cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
+CUresult tidemark_capture(CUcontext context, CUstream stream) {
+	BIND;
+	return cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+CUresult tidemark_captured(CUcontext context, CUstream stream, CUgraphExec *graph) {
+	BIND;
+	CUgraph g = NULL;
+	CUresult r = cuStreamEndCapture(stream, &g);
+	if (r == CUDA_SUCCESS && !g) r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (r != CUDA_SUCCESS) return r;
+	r = cuGraphInstantiateWithFlags(graph, g, 0);
+	CUresult destroyed = cuGraphDestroy(g);
+	return r == CUDA_SUCCESS ? destroyed : r;
+}
+
+CUresult tidemark_graph_launch(CUcontext context, CUstream stream, CUgraphExec graph) {
+	BIND;
+	return cuGraphLaunch(graph, stream);
+}
+
+CUresult tidemark_graph_destroy(CUcontext context, CUgraphExec graph) {
+	BIND;
+	return cuGraphExecDestroy(graph);
+}
+
 CUresult tidemark_zero(CUcontext context, CUstream stream, uint64_t to, size_t bytes) {
 	BIND;
 	return cuMemsetD8Async(to, 0, bytes, stream);

@@ -29,6 +29,13 @@ CUresult tidemark_launch(CUcontext context, CUstream stream, CUfunction function
                          unsigned gz, unsigned threads, unsigned shared_bytes, void *arguments, size_t bytes);
 CUresult tidemark_allow_shared(CUcontext context, CUfunction function, int bytes);
 
+// tidemark_capture begins to collect what is queued on the stream instead of
+// doing it, and tidemark_captured ends that and makes a graph of it.
+CUresult tidemark_capture(CUcontext context, CUstream stream);
+CUresult tidemark_captured(CUcontext context, CUstream stream, CUgraphExec *graph);
+CUresult tidemark_graph_launch(CUcontext context, CUstream stream, CUgraphExec graph);
+CUresult tidemark_graph_destroy(CUcontext context, CUgraphExec graph);
+
 CUresult tidemark_zero(CUcontext context, CUstream stream, uint64_t to, size_t bytes);
 CUresult tidemark_copy(CUcontext context, CUstream stream, uint64_t to, uint64_t from, size_t bytes);
 CUresult tidemark_upload(CUcontext context, CUstream stream, uint64_t to, const void *from, size_t bytes);

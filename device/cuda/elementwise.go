@@ -34,10 +34,7 @@ func (d *Device) zero(y device.Tensor) error {
 	if y.Bytes() == 0 {
 		return nil
 	}
-	if err := result(C.tidemark_zero(d.ccontext(), d.cstream(), C.uint64_t(y.Addr), C.size_t(y.Bytes()))); err != nil {
-		return fmt.Errorf("zeroing %v: %w", y.Spec, err)
-	}
-	return nil
+	return d.put(queued{b: C.uint64_t(y.Addr), bytes: C.size_t(y.Bytes())}, nil)
 }
 
 // copy copies x to y, which has as many bytes.
@@ -48,11 +45,7 @@ func (d *Device) copy(x, y device.Tensor) error {
 	if x.Bytes() == 0 || x.Addr == y.Addr {
 		return nil
 	}
-	err := result(C.tidemark_copy(d.ccontext(), d.cstream(), C.uint64_t(y.Addr), C.uint64_t(x.Addr), C.size_t(x.Bytes())))
-	if err != nil {
-		return fmt.Errorf("copying %v: %w", x.Spec, err)
-	}
-	return nil
+	return d.put(queued{a: C.uint64_t(x.Addr), b: C.uint64_t(y.Addr), bytes: C.size_t(x.Bytes())}, nil)
 }
 
 // random fills y by position; kernel is normal or uniform.

@@ -2,11 +2,7 @@
 
 package cuda
 
-/*
-#cgo noescape tidemark_launch
-#cgo nocallback tidemark_launch
-#include "driver.h"
-*/
+// #include "driver.h"
 import "C"
 
 import (
@@ -121,12 +117,8 @@ func (d *Device) launch(f *function, g grid, threads, sharedBytes int) error {
 	if g.x > math.MaxInt32 || g.y > 65535 || g.z > 65535 {
 		return fmt.Errorf("kernel %s: a grid of %d × %d × %d blocks is more than the card takes", f.name, g.x, g.y, g.z)
 	}
-	r := C.tidemark_launch(d.ccontext(), d.cstream(), f.c(), C.uint(g.x), C.uint(g.y), C.uint(g.z),
-		C.uint(threads), C.uint(sharedBytes), unsafe.Pointer(&d.arguments.bytes[0]), C.size_t(d.arguments.n))
-	if r != C.CUDA_SUCCESS {
-		return fmt.Errorf("kernel %s: %w", f.name, driverError(r))
-	}
-	return nil
+	return d.put(queued{name: f.name, function: f.c(), grid: [3]C.uint{C.uint(g.x), C.uint(g.y), C.uint(g.z)},
+		threads: C.uint(threads), shared: C.uint(sharedBytes)}, d.arguments.bytes[:d.arguments.n])
 }
 
 // flatThreads is the block size of kernels that give each thread four elements.

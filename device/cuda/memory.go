@@ -66,6 +66,9 @@ func (b *backing) Reserve(bytes int64) (uint64, error) {
 
 // Release is cuMemFree, which waits for work that uses the memory.
 func (b *backing) Release(addr uint64, bytes int64) error {
+	if err := b.d.submit(); err != nil {
+		return err
+	}
 	if err := b.d.do(func() error { return cu.MemFree(cu.DevicePtr(addr)) }); err != nil {
 		return fmt.Errorf("cuMemFree of %d bytes at %#x: %w", bytes, addr, err)
 	}

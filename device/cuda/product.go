@@ -2,11 +2,7 @@
 
 package cuda
 
-/*
-#cgo noescape tidemark_product_run
-#cgo nocallback tidemark_product_run
-#include "driver.h"
-*/
+// #include "driver.h"
 import "C"
 
 import (
@@ -77,12 +73,9 @@ func (d *Device) fastProduct(m, n, k int, a, b matrix, beta float64, c matrix, b
 		}
 	}
 	run := func(algorithm int) error {
-		r := C.tidemark_product_run(d.ccontext(), d.blas, d.cstream(), p.product, C.int(algorithm), C.uint64_t(a.Addr),
-			C.uint64_t(b.Addr), C.float(beta), C.uint64_t(c.Addr), C.uint64_t(bias.Addr), C.uint64_t(d.blasWorkspace.Addr))
-		if r != 0 {
-			return fmt.Errorf("cuBLASLt's product of %d × %d × %d: error %d", m, n, k, int(r))
-		}
-		return nil
+		return d.put(queued{product: p.product, m: m, n: n, k: k, algorithm: C.int(algorithm), beta: C.float(beta),
+			a: C.uint64_t(a.Addr), b: C.uint64_t(b.Addr), c: C.uint64_t(c.Addr), bias: C.uint64_t(bias.Addr),
+			workspace: C.uint64_t(d.blasWorkspace.Addr)}, nil)
 	}
 	if !p.tuned && beta == 0 {
 		p.tuned = true
@@ -153,6 +146,9 @@ func (d *Device) tune(p *fastProduct, key productKey, c matrix, run func(int) er
 		return nil
 	}
 	sum.Spec = device.Spec{DType: device.Int64, Shape: []int{1}}
+	if err := d.submit(); err != nil {
+		return err
+	}
 	var events [2]cu.Event
 	err := d.do(func() (err error) {
 		for i := range events {

@@ -36,6 +36,9 @@ func (d *Device) StartTiming() (device.Timing, error) {
 	}
 	t, err := d.timing()
 	if err == nil {
+		err = d.submit()
+	}
+	if err == nil {
 		err = d.do(func() error { return t.start.Record(d.stream) })
 	}
 	if err != nil {
@@ -75,7 +78,11 @@ func (t *timing) Stop() error {
 	if t.d.closed {
 		return fmt.Errorf("stopping a timing: %w", errClosed)
 	}
-	if err := t.d.do(func() error { return t.end.Record(t.d.stream) }); err != nil {
+	err := t.d.submit()
+	if err == nil {
+		err = t.d.do(func() error { return t.end.Record(t.d.stream) })
+	}
+	if err != nil {
 		return fmt.Errorf("stopping a timing: %w", err)
 	}
 	t.stopped = true

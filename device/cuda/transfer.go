@@ -66,7 +66,7 @@ func (t *transfers) close() error {
 // Upload copies src to t after the work queued so far. It returns when src is
 // read; the card may still be copying from pinned memory.
 func (d *Device) Upload(t device.Tensor, src []byte) error {
-	if err := checkSize(t, len(src)); err != nil {
+	if err := errors.Join(checkSize(t, len(src)), d.submit()); err != nil {
 		return err
 	}
 	for at := 0; at < len(src); at += stagingBytes {
@@ -90,7 +90,7 @@ func (d *Device) Upload(t device.Tensor, src []byte) error {
 
 // Download waits for earlier work and copies t to dst.
 func (d *Device) Download(dst []byte, t device.Tensor) error {
-	if err := checkSize(t, len(dst)); err != nil {
+	if err := errors.Join(checkSize(t, len(dst)), d.submit()); err != nil {
 		return err
 	}
 	// One part is copied out of pinned memory while the next is on its way.
