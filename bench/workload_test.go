@@ -162,7 +162,7 @@ type trainer struct {
 
 func newTrainer(w workload, batches []*data.Batch) (*trainer, error) {
 	dev := device.NewCPU(alloc.Config{})
-	t, err := train.NewTrainer(dev, nil, w.settings(), train.TrainerOptions{})
+	t, err := train.FromSettings(dev, nil, w.settings(), train.TrainerOptions{})
 	if err != nil {
 		dev.Close()
 		return nil, err

@@ -26,7 +26,7 @@ func TestMixedPredictionIsTheTraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev := device.NewMeta(alloc.Config{})
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

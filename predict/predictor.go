@@ -24,9 +24,11 @@ import (
 // Workload is a training whose memory is to be predicted.
 type Workload struct {
 	Model models.Config
-	Shape train.BatchShape
-	Loss  train.Loss
-	Steps int // 3 when 0: from the second on all are alike but for reserved memory
+	// Module is a model of one's own instead of Model's; nil for none.
+	Module nn.Module
+	Shape  train.BatchShape
+	Loss   train.Loss
+	Steps  int // 3 when 0: from the second on all are alike but for reserved memory
 	// Accumulate is the number of micro-batches of a step; 1 when 0.
 	Accumulate int
 	// MicroBatches is how many of them are gone through; 16 when 0. From the
@@ -51,6 +53,13 @@ type Workload struct {
 	// Interrupted is asked often while predicting; its error ends that. Nil
 	// never interrupts.
 	Interrupted func() error
+}
+
+func (w *Workload) model() (nn.Module, error) {
+	if w.Module != nil {
+		return w.Module, nil
+	}
+	return models.New(w.Model)
 }
 
 // Prediction is a predicted training.
@@ -187,7 +196,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	}
 	p := &Prepared{w: w}
 	var err error
-	if p.model, err = models.New(w.Model); err != nil {
+	if p.model, err = w.model(); err != nil {
 		return nil, err
 	}
 	if err := w.checkRecipe(p.model); err != nil {
@@ -200,7 +209,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	if p.recipe.autocasts && w.Precision.Storage() == device.BFloat16 {
 		o.Mixed = true
 	}
-	o.PadHead = o.Mixed && w.Loss == train.CrossEntropy // as BuildGraph has it
+	o.PadHead = o.Mixed && w.Loss.Pads() // as BuildGraph has it
 	o.Interrupted = w.Interrupted
 	graph, err := buildForPrediction(nn.NewBuilder(p.model, o), w)
 	if err != nil {

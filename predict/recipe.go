@@ -63,7 +63,7 @@ func Recipes() []Recipe {
 // KeepsCache says that the model keeps keys and values while it trains: it does
 // where its config says so and neither the recipe nor checkpointing has it off.
 func (w *Workload) KeepsCache() bool {
-	m, err := models.New(w.Model)
+	m, err := w.model()
 	return err == nil && w.Composition == nn.Eager && !w.GradientCheckpointing && !w.Recipe.row().noCache && models.Caches(m)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/predict"
+	"github.com/tidemark-lab/tidemark/train"
 )
 
 // TestTrainerMatchesTraces compares transformers' Trainer allocation by
@@ -179,7 +180,7 @@ func TestRecipesRefuse(t *testing.T) {
 	for want, change := range map[string]func(*predict.Workload){
 		`recipe "x": it is loop or hf-trainer`: func(w *predict.Workload) { w.Recipe = "x" },
 		"keep-outputs is the loop's":           func(w *predict.Workload) { w.Recipe, w.KeepOutputs = predict.HFTrainer, true },
-		"by their own loss":                    func(w *predict.Workload) { w.Recipe, w.Loss = predict.HFTrainer, "mean" },
+		"by their own loss":                    func(w *predict.Workload) { w.Recipe, w.Loss = predict.HFTrainer, train.MeanOutput },
 		"models with LayerNorm":                func(w *predict.Workload) { w.Recipe, w.Precision = predict.HFTrainer, precision.BF16 },
 		"the eager composition":                func(w *predict.Workload) { w.KeepOutputs, w.Composition = true, 0 },
 	} {

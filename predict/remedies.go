@@ -60,7 +60,7 @@ func (s *search) changes() []change {
 func (s *search) recipeIn(p precision.Precision) bool {
 	w := s.base
 	w.Precision = p
-	model, err := models.New(w.Model)
+	model, err := w.model()
 	return err == nil && w.checkRecipe(model) == nil
 }
 

@@ -55,7 +55,7 @@ func runActivations(ctx context.Context, o harness.Options) (*harness.Outcome, e
 		return nil, err
 	}
 	out := &harness.Outcome{Report: &report.Report{Scenario: "activations", Results: count,
-		Settings: ActivationsSettings{m.Name, m.Config, m.Tokens, 1, string(train.MeanOutput), workspace}}}
+		Settings: ActivationsSettings{m.Name, m.Config, m.Tokens, 1, train.MeanOutput.String(), workspace}}}
 	s, err := m.Training("sgd", train.MeanOutput, 1, 2)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func TestOutOfMemoryAdvises(t *testing.T) {
 		s := miniSettings(t)
 		s.Model, s.Batch = parse(t, []byte(c.model)), c.batch
 		s.Dropout = 0
-		tr, err := train.NewTrainer(dev, rec, s, train.TrainerOptions{})
+		tr, err := train.FromSettings(dev, rec, s, train.TrainerOptions{})
 		if err == nil {
 			_, err = tr.Step(nil)
 		}
@@ -61,7 +61,7 @@ func TestGoesOnAfterOutOfMemory(t *testing.T) {
 	s := miniSettings(t)
 	s.Model = parse(t, []byte(`{"model_type":"gpt","vocab_size":32,"n_ctx":16,"n_layer":4,"n_embd":64,"n_head":2}`))
 	s.Batch = 512
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestGoesOnAfterOutOfMemory(t *testing.T) {
 		t.Errorf("%d bytes are left of the attempt", n)
 	}
 	s.Batch = 16
-	if tr, err = train.NewTrainer(dev, nil, s, train.TrainerOptions{}); err != nil {
+	if tr, err = train.FromSettings(dev, nil, s, train.TrainerOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tr.Step(nil); err != nil {

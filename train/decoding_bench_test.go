@@ -20,7 +20,7 @@ func BenchmarkGenerate(b *testing.B) {
 	}
 	s := train.Settings{Model: c, Data: train.DataSettings{Kind: "random-tokens"}, Loss: train.CrossEntropy, Steps: 1, Batch: 1, Accumulate: 1, Tokens: 512,
 		Optimizer: "sgd", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-4}, Seed: 5, DType: "float32"}
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,13 +13,16 @@ import (
 type evaluation struct {
 	graph *Graph
 	plan  *plan.Plan
+	// classes says that the largest output is compared with the targets.
+	classes bool
 }
 
 // Evaluation is what a pass over held-out data found.
 type Evaluation struct {
 	// Loss is the mean over all targets.
 	Loss float64 `json:"loss"`
-	// Accuracy is the part of targets that the largest output is right about.
+	// Accuracy is the part of targets that the largest output is right about; 0
+	// with a loss of one's own, whose targets may be something else.
 	Accuracy float64 `json:"accuracy"`
 	Targets  int     `json:"targets"`
 }
@@ -34,11 +37,11 @@ func (t *Trainer) Evaluate(src data.Source, batches int) (Evaluation, error) {
 		return Evaluation{}, fmt.Errorf("evaluation: the meta device computes nothing; use cpu or cuda")
 	}
 	if t.evaluate == nil {
-		o, err := t.Settings.options()
-		if err != nil {
-			return Evaluation{}, err
+		loss := t.loss
+		if !loss.Targets() { // the data has targets nevertheless
+			loss = CrossEntropy
 		}
-		g, err := BuildGraph(t.model, t.shape(), CrossEntropy, o)
+		g, err := BuildGraph(t.model, t.options.Batch, loss, t.build)
 		if err != nil {
 			return Evaluation{}, err
 		}
@@ -46,7 +49,7 @@ func (t *Trainer) Evaluate(src data.Source, batches int) (Evaluation, error) {
 		if err != nil {
 			return Evaluation{}, err
 		}
-		t.evaluate = &evaluation{g, p}
+		t.evaluate = &evaluation{g, p, loss.row.classes}
 	}
 	n := src.Len()
 	if batches > 0 && (n < 0 || batches < n) {
@@ -91,6 +94,11 @@ func (t *Trainer) evaluateBatch(batch *data.Batch, e *Evaluation) error {
 	if err != nil {
 		return err
 	}
+	e.Loss += loss * float64(batch.Count)
+	e.Targets += batch.Count
+	if !t.evaluate.classes {
+		return nil
+	}
 	logits, err := t.session.Floats(r.Output(1))
 	if err != nil {
 		return err
@@ -102,8 +110,6 @@ func (t *Trainer) evaluateBatch(batch *data.Batch, e *Evaluation) error {
 			e.Accuracy++
 		}
 	}
-	e.Loss += loss * float64(batch.Count)
-	e.Targets += batch.Count
 	return nil
 }
 

@@ -146,11 +146,12 @@ func ownSave(dir, name string) bool {
 		Format   *int                       `json:"format"`
 		Step     *int                       `json:"step"`
 		Settings map[string]json.RawMessage `json:"settings"`
+		Module   string                     `json:"module"`
 	}
 	if err != nil || json.Unmarshal(b, &st) != nil {
 		return false
 	}
-	return st.Format != nil && st.Step != nil && *st.Step == step && st.Settings["model"] != nil
+	return st.Format != nil && st.Step != nil && *st.Step == step && (st.Settings["model"] != nil || st.Module != "")
 }
 
 // ours reports whether a folder holds nothing but files of a save.

@@ -54,7 +54,7 @@ func openModel(t *testing.T, dir string) *train.Trainer {
 		Accumulate: 1, Tokens: 16, Optimizer: "adamw", Schedule: optim.Schedule{LR: 1e-3}, Seed: 1, DType: "float32"}
 	dev := device.NewCPU(alloc.Config{})
 	t.Cleanup(func() { dev.Close() })
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

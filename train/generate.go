@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"gorgonia.org/gorgonia"
 
@@ -45,6 +46,9 @@ type Generator struct {
 
 // NewGenerator makes a generator for a trained model.
 func (t *Trainer) NewGenerator(o GenerateOptions) (*Generator, error) {
+	if t.own() {
+		return nil, fmt.Errorf("a model of type %s is none of the families (%s), which generate text", t.model.Type(), strings.Join(models.Families(), ", "))
+	}
 	context, vocabulary, _, err := models.Sizes(t.Settings.Model)
 	if err != nil {
 		return nil, err
@@ -142,10 +146,7 @@ type decoder interface {
 // open prepares the model for rows of up to total tokens.
 func (g *Generator) open(total int) (decoder, error) {
 	kind := g.Cache(total)
-	build, err := g.t.Settings.options()
-	if err != nil {
-		return nil, err
-	}
+	build := g.t.build
 	o := DecodingOptions{Cache: kind}
 	if g.o.Temperature == 0 {
 		o.Choose = g.tokens

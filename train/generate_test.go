@@ -23,7 +23,7 @@ func TestGenerate(t *testing.T) {
 	}
 	s.Steps, s.Dropout, s.EvaluateEvery = 400, 0, 0
 	s.Schedule.Steps = 400
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestGenerateWithEveryCache(t *testing.T) {
 			defer dev.Close()
 			s := miniSettings(t)
 			s.Model, s.Data, s.Tokens, s.Dropout = parse(t, []byte(config)), train.DataSettings{Kind: "random"}, 80, 0
-			tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+			tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestGenerateBeyondTheWindow(t *testing.T) {
 	} {
 		s := miniSettings(t)
 		s.Model, s.Data, s.Tokens, s.Dropout = parse(t, []byte(decodable[c.model])), train.DataSettings{Kind: "random"}, 20, 0
-		tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+		tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestMaterializeCanBeInterrupted(t *testing.T) {
 	defer dev.Close()
 	asked := 0
 	s := miniSettings(t)
-	_, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{Session: session.Options{Interrupted: func() error {
+	_, err := train.FromSettings(dev, nil, s, train.TrainerOptions{Session: session.Options{Interrupted: func() error {
 		if asked++; asked > 3 {
 			return context.Canceled
 		}

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
@@ -8,21 +9,7 @@ import (
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
-	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/train/plan"
-)
-
-// ignoreIndex is the target that the cross-entropy leaves out, as in PyTorch.
-const ignoreIndex = -100
-
-// Loss is what a model is trained to make small.
-type Loss string
-
-// The losses: the mean cross-entropy against integer targets, and the mean of
-// the outputs, which needs no targets.
-const (
-	CrossEntropy Loss = "cross-entropy"
-	MeanOutput   Loss = "mean"
 )
 
 // BatchShape is the shape of a model's batch.
@@ -50,7 +37,7 @@ type Graph struct {
 
 // BuildGraph calls a model on a batch's shape and puts a loss on its output.
 func BuildGraph(model nn.Module, shape BatchShape, loss Loss, o nn.Options) (*Graph, error) {
-	o.PadHead = loss == CrossEntropy
+	o.PadHead = loss.Pads()
 	b := nn.NewBuilder(model, o)
 	return BuildOn(b, shape, loss)
 }
@@ -60,6 +47,9 @@ func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 	if shape.Rows < 1 || shape.Tokens < 0 || shape.Tokens == 0 && shape.Features < 1 {
 		return nil, fmt.Errorf("batch of %d rows with %d tokens or %d features: sizes must be at least 1",
 			shape.Rows, shape.Tokens, shape.Features)
+	}
+	if loss.row == nil {
+		return nil, errors.New("no loss is given: CrossEntropy, MeanOutput or one of your own (NewLoss)")
 	}
 	g := &Graph{Builder: b}
 	whole := device.Int32
@@ -80,7 +70,7 @@ func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 	g.Specs = append(g.Specs, in)
 	x := b.Input("batch", in)
 	var y *gorgonia.Node
-	if loss == CrossEntropy {
+	if loss.Targets() {
 		y = b.Input("targets", targets)
 		g.Specs = append(g.Specs, targets)
 	}
@@ -95,18 +85,8 @@ func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 	if g.Columns == 0 {
 		g.Columns = g.Output.Shape()[len(g.Output.Shape())-1]
 	}
-	switch {
-	case b.Options().Composition == nn.Eager && (loss == CrossEntropy || loss == MeanOutput):
-		g.Loss, err = eagerLoss(b, g.Output, y)
-	case loss == CrossEntropy:
-		g.Loss, err = op.CrossEntropyOf(g.Output, y, g.Columns, ignoreIndex)
-	case loss == MeanOutput:
-		g.Loss, err = op.Mean(g.Output)
-	default:
-		err = fmt.Errorf("loss %q is not known: %s or %s", loss, CrossEntropy, MeanOutput)
-	}
-	if err != nil {
-		return nil, err
+	if g.Loss, err = loss.row.build(b, g.Output, g.Columns, y); err != nil {
+		return nil, fmt.Errorf("loss %s: %w", loss, err)
 	}
 	return g, nil
 }

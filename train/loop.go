@@ -23,12 +23,17 @@ type LoopOptions struct {
 	// RecordSteps is after how many steps of this run the recorder stops: a
 	// memory timeline of a few steps says it all. 0 never stops it.
 	RecordSteps int
+	// OnStart is called before the first step, after so many that are done.
+	OnStart func(steps int)
 	// OnStep and OnEvaluation get what each step and evaluation measured.
 	OnStep       func(StepStats)
 	OnEvaluation func(step int, e Evaluation)
+	// OnEnd is called at the end, when what was reached is saved: after how many
+	// steps, and why it ended, nil being that all are done.
+	OnEnd func(steps int, err error)
 }
 
-// Run trains until the settings' number of steps is done or ctx is. However it
+// Run trains until the number of steps is done or ctx is. However it
 // ends, what was reached is saved, at the last whole step: on an error in a
 // batch, an evaluation or a line of the metrics, too. Only a training that has
 // diverged (DivergedError), or whose last step failed half way, is not: the last
@@ -60,6 +65,12 @@ func (t *Trainer) Run(ctx context.Context, src Sources, o LoopOptions) (err erro
 	defer t.session.Interrupt(ctx.Err)()
 	l.next = t.batches(ctx, src.Train, o.Workers)
 	defer l.next.Close()
+	if o.OnEnd != nil {
+		defer func() { o.OnEnd(t.step, err) }()
+	}
+	if o.OnStart != nil {
+		o.OnStart(t.step)
+	}
 	err = l.run()
 	var diverged *DivergedError
 	if t.torn != nil || errors.As(err, &diverged) {
@@ -89,7 +100,7 @@ func (l *loop) run() error {
 			return err
 		}
 	}
-	for t.step < t.Settings.Steps {
+	for t.step < t.options.Steps {
 		if err := l.ctx.Err(); err != nil {
 			return err
 		}
@@ -106,7 +117,7 @@ func (l *loop) run() error {
 		if l.o.RecordSteps > 0 && t.step-l.first == l.o.RecordSteps {
 			t.session.StopRecording()
 		}
-		if l.evaluates(t.step == t.Settings.Steps) {
+		if l.evaluates(t.step == t.options.Steps) {
 			if err := l.evaluate(); err != nil {
 				return err
 			}
@@ -122,13 +133,13 @@ func (l *loop) run() error {
 
 // evaluates reports whether there is an evaluation after the steps done so far.
 func (l *loop) evaluates(last bool) bool {
-	every := l.t.Settings.EvaluateEvery
+	every := l.t.options.EvaluateEvery
 	return every > 0 && l.src.Validation != nil && (l.t.step%every == 0 || last)
 }
 
 func (l *loop) evaluate() error {
 	t := l.t
-	e, err := t.Evaluate(l.src.Validation, t.Settings.EvaluateBatches)
+	e, err := t.Evaluate(l.src.Validation, t.options.EvaluateBatches)
 	if err != nil {
 		return cmp.Or(l.ctx.Err(), err)
 	}
@@ -173,12 +184,12 @@ func (t *Trainer) fits(workers int) error {
 	}
 	if held := 2*int64(max(workers, 1)) + 3; batch > *total/held {
 		return fmt.Errorf("a batch of %d rows takes %d bytes, and %d batches are held at a time: more than the device's %d bytes of memory; take a smaller one",
-			t.Settings.Batch, batch, held, *total)
+			t.options.Batch.Rows, batch, held, *total)
 	}
 	return nil
 }
 
 // batches prepares the micro-batches from where the training stands.
 func (t *Trainer) batches(ctx context.Context, src data.Source, workers int) *data.Prefetcher {
-	return data.Prefetch(ctx, src, t.step*t.Settings.Accumulate, data.PrefetchOptions{Workers: workers})
+	return data.Prefetch(ctx, src, t.step*t.options.Accumulate, data.PrefetchOptions{Workers: workers})
 }

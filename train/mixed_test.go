@@ -32,7 +32,7 @@ func TestMixedStoresHalf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+		tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestMixedHasPaddedHead(t *testing.T) {
 	}
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestPaddingIsNoToken(t *testing.T) {
 	}
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func evaluateAgain(t *testing.T, tr *train.Trainer, s train.Settings, sources tr
 	s.Precision = precision.FP32
 	dev := device.NewCPU(alloc.Config{})
 	t.Cleanup(func() { dev.Close() })
-	other, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	other, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

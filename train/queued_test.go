@@ -70,7 +70,7 @@ func TestQueuedPhasesOfATraining(t *testing.T) {
 			e.Addr = 0
 			o.events = append(o.events, e)
 		})
-		tr, err := train.NewTrainer(o.dev, rec, s, train.TrainerOptions{WaitPhases: wait})
+		tr, err := train.FromSettings(o.dev, rec, s, train.TrainerOptions{WaitPhases: wait})
 		if err != nil {
 			t.Fatal(err)
 		}

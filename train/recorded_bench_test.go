@@ -29,7 +29,7 @@ func BenchmarkRecordedStep(b *testing.B) {
 				rec = instrument.New(instrument.Options{NoTiming: mode == "recorded"})
 				rec.Attach(dev.Allocator())
 			}
-			t, err := train.NewTrainer(dev, rec, s, train.TrainerOptions{})
+			t, err := train.FromSettings(dev, rec, s, train.TrainerOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}

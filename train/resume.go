@@ -16,8 +16,22 @@ import (
 
 // ReadSettings reads the settings of the newest save in a folder.
 func ReadSettings(dir string) (Settings, error) {
-	_, st, err := readState(dir)
-	return st.Settings, err
+	path, st, err := readState(dir)
+	if err == nil {
+		err = st.described(path)
+	}
+	if err != nil {
+		return Settings{}, err
+	}
+	return *st.Settings, nil
+}
+
+// described refuses the save of a model that no settings describe.
+func (st *state) described(path string) error {
+	if st.Settings == nil {
+		return fmt.Errorf("saved training %s is of a model of its program's own, of type %s: that program continues it (NewTrainer, then Restore)", path, st.Module)
+	}
+	return nil
 }
 
 // maxStateBytes bounds state.json: a vocabulary and a number for each parameter.
@@ -46,6 +60,9 @@ func readState(dir string) (path string, st state, err error) {
 	if st.Format != stateFormat {
 		return path, st, fmt.Errorf("saved training %s has format %d, this program reads %d", file, st.Format, stateFormat)
 	}
+	if (st.Settings == nil) == (st.Module == "") {
+		return path, st, fmt.Errorf("saved training %s: it has settings, or the module of a model without", file)
+	}
 	if st.Step < 0 || st.Passes < 0 {
 		return path, st, fmt.Errorf("saved training %s: step %d or passes %d is negative", file, st.Step, st.Passes)
 	}
@@ -60,10 +77,13 @@ func Resume(dev device.Device, recorder *instrument.Recorder, dir string, change
 	if err != nil {
 		return nil, err
 	}
-	if change != nil {
-		change(&st.Settings)
+	if err := st.described(path); err != nil {
+		return nil, err
 	}
-	t, err := NewTrainer(dev, recorder, st.Settings, o)
+	if change != nil {
+		change(st.Settings)
+	}
+	t, err := FromSettings(dev, recorder, *st.Settings, o)
 	if err != nil {
 		return nil, fmt.Errorf("saved training %s: %w", path, err)
 	}
@@ -73,6 +93,24 @@ func Resume(dev device.Device, recorder *instrument.Recorder, dir string, change
 		return nil, fmt.Errorf("saved training %s: %w", path, err)
 	}
 	return t, nil
+}
+
+// Restore continues the newest training saved in a folder, of the same model and
+// optimizer, exactly as if it had never stopped. A trainer whose Restore fails is
+// of no more use.
+func (t *Trainer) Restore(dir string) error {
+	path, st, err := readState(dir)
+	if err != nil {
+		return err
+	}
+	if is := t.model.Type(); st.Module != "" && st.Module != is {
+		return fmt.Errorf("saved training %s is of a model of type %s, not %s", path, st.Module, is)
+	}
+	t.weights = t.options.WeightsOnly
+	if err := t.restore(path, st); err != nil {
+		return fmt.Errorf("saved training %s: %w", path, err)
+	}
+	return nil
 }
 
 func (t *Trainer) restore(path string, st state) error {

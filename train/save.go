@@ -17,9 +17,10 @@ import (
 // all. It holds:
 //
 //	model.safetensors      weights under Hugging Face's names
-//	config.json            the model
+//	config.json            the model, unless it is one of one's own
 //	optimizer.safetensors  the optimizer's state, as PARAMETER/TENSOR
-//	state.json             where the training stands, and all its settings
+//	state.json             where the training stands, and all its settings or, of
+//	                       a model of one's own, its type
 const (
 	weightsFile   = "model.safetensors"
 	configFile    = "config.json"
@@ -37,8 +38,13 @@ type state struct {
 	// dropout's draws.
 	Passes         int64            `json:"passes"`
 	OptimizerSteps map[string]int64 `json:"optimizer_steps"`
-	Settings       Settings         `json:"settings"`
+	// Settings are nil for a model of one's own, of which there is the type.
+	Settings *Settings `json:"settings,omitempty"`
+	Module   string    `json:"module,omitempty"`
 }
+
+// own says that the model is one that no settings describe.
+func (t *Trainer) own() bool { return t.Settings.Model.Type() == "" }
 
 // Save writes where the training stands, which is after the last whole step,
 // to a folder below dir and removes older saves there. It returns the folder's
@@ -96,8 +102,10 @@ func (t *Trainer) saveTo(f *SaveFolder, path string) error {
 }
 
 func (t *Trainer) write(dir string) error {
-	st := state{Format: stateFormat, Step: t.step, Passes: t.session.Passes(), Settings: t.Settings,
-		OptimizerSteps: make(map[string]int64)}
+	st := state{Format: stateFormat, Step: t.step, Passes: t.session.Passes(), OptimizerSteps: make(map[string]int64)}
+	if st.Settings = &t.Settings; t.own() {
+		st.Settings, st.Module = nil, t.model.Type()
+	}
 	var weights, moments []safetensors.Tensor
 	for _, p := range t.session.Parameters() {
 		weights = append(weights, t.stored(p.Name, p.Value, false))
@@ -114,6 +122,9 @@ func (t *Trainer) write(dir string) error {
 	}
 	if err := safetensors.Write(filepath.Join(dir, optimizerFile), nil, moments); err != nil {
 		return err
+	}
+	if t.own() {
+		return writeJSON(filepath.Join(dir, stateFile), st)
 	}
 	config := t.Settings.Model
 	if key, _ := config.Precision(); key != "" { // that of the file was the weights' then

@@ -47,7 +47,7 @@ func start(t *testing.T, s train.Settings, resume string) (*train.Trainer, train
 	if resume != "" {
 		tr, err = train.Resume(dev, nil, resume, nil, train.TrainerOptions{})
 	} else {
-		tr, err = train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+		tr, err = train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -113,12 +113,6 @@ func (s *Settings) samples() error {
 	return nil
 }
 
-// options are the builder's for a graph of the model that is not trained.
-func (s *Settings) options() (nn.Options, error) {
-	dt, err := s.dtype()
-	return nn.Options{DType: dt, Mixed: s.Precision.Mixed()}, err
-}
-
 // dtype is the element type of parameters and, but for mixed precision, of
 // activations.
 func (s *Settings) dtype() (device.DType, error) {
@@ -129,9 +123,6 @@ func (s *Settings) dtype() (device.DType, error) {
 	}
 	return 0, fmt.Errorf("dtype %q: it is float32 or float64", s.DType)
 }
-
-// rate is the learning rate of a step.
-func (s *Settings) rate(step int) float64 { return s.Schedule.At(step) }
 
 // ApplyDropout sets the probability of every dropout of a model, and returns
 // how many it has.

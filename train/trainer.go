@@ -20,7 +20,12 @@ import (
 // Trainer is a training on a device: a model, its optimizer and where it
 // stands.
 type Trainer struct {
+	// Settings are those of a trainer by FromSettings; of a model of one's own
+	// there are none.
 	Settings  Settings
+	options   Options
+	build     nn.Options // for a graph that is not trained
+	loss      Loss
 	model     nn.Module
 	session   *session.Session
 	graph     *Graph
@@ -32,6 +37,34 @@ type Trainer struct {
 	weights   bool         // there is no optimizer's state
 	torn      error        // why the trainer stands between two steps
 	folder    *SaveFolder  // the one that Run saves to
+}
+
+// Options are what a training is beside its model, loss and optimizer. Only
+// Batch has to be given.
+type Options struct {
+	// Batch is the shape of a micro-batch; a step sees Accumulate of them, 0
+	// being 1.
+	Batch      BatchShape
+	Accumulate int
+	// Steps is how many steps Run does.
+	Steps    int
+	Schedule optim.Schedule
+	ClipNorm float64 // the most that the norm of a step's gradient may be; 0: no clipping
+	// DType is the element type of parameters and, but for mixed precision, of
+	// activations: float32 or float64.
+	DType device.DType
+	// Mixed stores activations and multiplies matrices in bfloat16, over
+	// parameters of float32.
+	Mixed                 bool
+	GradientCheckpointing bool
+	Seed                  uint64
+	// EvaluateEvery and EvaluateBatches say after how many steps Run measures the
+	// held-out loss and over how many batches; 0: never, all.
+	EvaluateEvery, EvaluateBatches int
+	// OnForward, where it is not nil, sees every call of a module as the graph is
+	// built (see nn.Builder.OnForward).
+	OnForward func(nn.Call)
+	TrainerOptions
 }
 
 // TrainerOptions configure a Trainer beyond what decides its results.
@@ -46,18 +79,54 @@ type TrainerOptions struct {
 	WeightsOnly bool
 }
 
-// NewTrainer allocates a model and gives it its initial values. recorder may be
-// nil.
-func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o TrainerOptions) (*Trainer, error) {
+// NewTrainer allocates a model on a device and gives it its initial values. Any
+// module is trained: its batches have the shape of the options, int32 tokens or
+// numbers of the options' type. recorder may be nil.
+func NewTrainer(dev device.Device, recorder *instrument.Recorder, model nn.Module, loss Loss, optimizer optim.Optimizer, o Options) (*Trainer, error) {
+	o.Accumulate = max(o.Accumulate, 1)
+	if o.DType != device.Float32 && (o.DType != device.Float64 || o.Mixed) {
+		return nil, fmt.Errorf("training in %s: parameters are float32 or, without mixed precision, float64", o.DType)
+	}
+	if err := o.Schedule.Validate(); err != nil {
+		return nil, err
+	}
+	o.Session.Seed = o.Seed
+	t := &Trainer{options: o, build: nn.Options{DType: o.DType, Mixed: o.Mixed}, loss: loss, model: model, optimizer: optimizer,
+		session: session.New(dev, recorder, o.Session)}
+	if timer, ok := dev.(device.Timer); ok && !o.WaitPhases {
+		t.timer = timer
+	}
+	build := t.build
+	build.GradientCheckpointing, build.Training, build.PadHead = o.GradientCheckpointing, true, loss.Pads()
+	build.Interrupted = o.Session.Interrupted
+	b := nn.NewBuilder(model, build)
+	if o.OnForward != nil {
+		b.OnForward(o.OnForward)
+	}
+	var err error
+	if t.graph, err = BuildOn(b, o.Batch, loss); err != nil {
+		return nil, err
+	}
+	if t.plan, err = t.graph.Compile(); err != nil {
+		return nil, err
+	}
+	if err := t.session.Measure("model", func() error { return t.session.Materialize(model, o.DType) }); err != nil {
+		t.session.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// FromSettings is NewTrainer for the model, the loss and the optimizer that
+// settings name. recorder may be nil.
+func FromSettings(dev device.Device, recorder *instrument.Recorder, s Settings, o TrainerOptions) (*Trainer, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	build, err := s.options()
+	dt, err := s.dtype()
 	if err != nil {
 		return nil, err
 	}
-	build.GradientCheckpointing, build.Training = s.GradientCheckpointing, true
-	build.Interrupted = o.Session.Interrupted
 	model, err := models.New(s.Model)
 	if err != nil {
 		return nil, err
@@ -68,33 +137,22 @@ func NewTrainer(dev device.Device, recorder *instrument.Recorder, s Settings, o 
 	if s.Dropout > 0 && ApplyDropout(model, s.Dropout) == 0 {
 		return nil, fmt.Errorf("dropout %v: a model of type %s has no dropout", s.Dropout, s.Model.Type())
 	}
-	o.Session.Seed = s.Seed
-	t := &Trainer{Settings: s, model: model, session: session.New(dev, recorder, o.Session)}
-	if timer, ok := dev.(device.Timer); ok && !o.WaitPhases {
-		t.timer = timer
-	}
-	if t.graph, err = BuildGraph(model, t.shape(), s.Loss, build); err != nil {
+	optimizer, err := optim.New(s.Optimizer, s.OptimizerOptions)
+	if err != nil {
 		return nil, err
 	}
-	if t.plan, err = t.graph.Compile(); err != nil {
-		return nil, err
-	}
-	if t.optimizer, err = optim.New(s.Optimizer, s.OptimizerOptions); err != nil {
-		return nil, err
-	}
-	if err := t.session.Measure("model", func() error { return t.session.Materialize(model, build.DType) }); err != nil {
-		t.session.Close()
-		return nil, err
-	}
-	return t, nil
-}
-
-func (t *Trainer) shape() BatchShape {
-	shape := BatchShape{Rows: t.Settings.Batch, Tokens: t.Settings.Tokens}
+	shape := BatchShape{Rows: s.Batch, Tokens: s.Tokens}
 	if shape.Tokens == 0 {
-		_, _, shape.Features, _ = models.Sizes(t.Settings.Model)
+		_, _, shape.Features, _ = models.Sizes(s.Model)
 	}
-	return shape
+	t, err := NewTrainer(dev, recorder, model, s.Loss, optimizer, Options{Batch: shape, Accumulate: s.Accumulate, Steps: s.Steps,
+		Schedule: s.Schedule, ClipNorm: s.ClipNorm, DType: dt, Mixed: s.Precision.Mixed(), GradientCheckpointing: s.GradientCheckpointing,
+		Seed: s.Seed, EvaluateEvery: s.EvaluateEvery, EvaluateBatches: s.EvaluateBatches, TrainerOptions: o})
+	if err != nil {
+		return nil, err
+	}
+	t.Settings = s
+	return t, nil
 }
 
 // Session is the training's session.
@@ -150,7 +208,7 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 	}
 	began := time.Now()
 	s := t.session
-	stats := StepStats{Step: t.step, LearningRate: t.Settings.rate(t.step)}
+	stats := StepStats{Step: t.step, LearningRate: t.options.Schedule.At(t.step)}
 	if s.Recorder() != nil {
 		s.Recorder().Step(t.step)
 		defer s.Recorder().EndStep()
@@ -172,8 +230,8 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 		return stats, err
 	}
 	t.step++
-	stats.Rows = t.Settings.Batch * t.Settings.Accumulate
-	stats.Tokens = stats.Rows * t.Settings.Tokens
+	stats.Rows = t.options.Batch.Rows * t.options.Accumulate
+	stats.Tokens = stats.Rows * t.options.Batch.Tokens
 	stats.Seconds = time.Since(began).Seconds()
 	memory := s.Device().Allocator().Stats()
 	stats.AllocatedBytes, stats.ReservedBytes = memory.Allocated.Peak, memory.Reserved.Peak
@@ -184,7 +242,7 @@ func (t *Trainer) Step(next func() (*data.Batch, error)) (StepStats, error) {
 // each micro-batch, and clipping. The results are the caller's to release, on
 // error too.
 func (t *Trainer) gradients(results *[]*session.Result, stats *StepStats, next func() (*data.Batch, error)) error {
-	for m := range t.Settings.Accumulate {
+	for m := range t.options.Accumulate {
 		r, err := t.microBatch(m, next)
 		if r != nil {
 			*results = append(*results, r)
@@ -193,12 +251,12 @@ func (t *Trainer) gradients(results *[]*session.Result, stats *StepStats, next f
 			return err
 		}
 	}
-	if t.Settings.ClipNorm == 0 {
+	if t.options.ClipNorm == 0 {
 		return nil
 	}
 	return t.phase("clip", func() error {
 		s := t.session
-		norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), t.Settings.ClipNorm)
+		norm, err := optim.ClipGradNorm(s.OptimizerMemory(), s.WithGradient(), t.options.ClipNorm)
 		if err != nil || !t.computes() {
 			return err
 		}
@@ -255,7 +313,7 @@ func (t *Trainer) computes() bool { return t.session.Device().Info().Kind.Comput
 func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*session.Result, error) {
 	s := t.session
 	name := func(phase string) string {
-		if t.Settings.Accumulate > 1 {
+		if t.options.Accumulate > 1 {
 			return fmt.Sprintf("%s.%d", phase, m)
 		}
 		return phase
@@ -280,7 +338,7 @@ func (t *Trainer) microBatch(m int, next func() (*data.Batch, error)) (*session.
 		return r, err
 	}
 	return r, t.phase(name("backward"), func() error {
-		seed, err := s.SeedGradient(r, 1/float64(t.Settings.Accumulate))
+		seed, err := s.SeedGradient(r, 1/float64(t.options.Accumulate))
 		if err != nil {
 			return err
 		}
@@ -295,7 +353,7 @@ func (t *Trainer) upload(p *plan.Plan, batch *data.Batch) (session.Inputs, error
 		return t.session.Inputs(p)
 	}
 	numbers := []any{batch.Inputs, batch.Targets}
-	if t.Settings.Tokens == 0 {
+	if t.options.Batch.Tokens == 0 {
 		numbers[0] = batch.Features
 	}
 	return t.session.Inputs(p, numbers[:len(p.InputNames)]...)

@@ -64,7 +64,7 @@ func trainFor(t *testing.T, s train.Settings, steps int, save, resume string) (l
 	if resume != "" {
 		tr, err = train.Resume(dev, nil, resume, nil, train.TrainerOptions{})
 	} else {
-		tr, err = train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+		tr, err = train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func stepOnMeta(t *testing.T, s train.Settings) (*plan.Plan, int64) {
 	dev := device.NewMeta(alloc.Config{})
 	rec := instrument.New(instrument.Options{NoTiming: true})
 	rec.Attach(dev.Allocator())
-	tr, err := train.NewTrainer(dev, rec, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, rec, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestMetaAndCPUTellTheSame(t *testing.T) {
 			dev.Allocator().Observe(func(e *alloc.Event) {
 				events = append(events, event{e.Action, e.Size, e.AllocatedBytes, e.ReservedBytes})
 			})
-			tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+			tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -428,7 +428,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 	if dev.Info().MemoryBytes == nil {
 		t.Skip("the machine does not say how much memory it has")
 	}
-	tr, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -204,7 +204,7 @@ func start(w workload, o cuda.Options, r *instrument.Recorder) (t *training, err
 	if r != nil {
 		r.Attach(t.dev.Allocator())
 	}
-	t.trainer, err = train.NewTrainer(t.dev, r, s, train.TrainerOptions{Session: session.Options{WorkspaceBytes: cuda.WorkspaceBytes}})
+	t.trainer, err = train.FromSettings(t.dev, r, s, train.TrainerOptions{Session: session.Options{WorkspaceBytes: cuda.WorkspaceBytes}})
 	if err != nil {
 		return nil, errors.Join(err, t.dev.Close())
 	}

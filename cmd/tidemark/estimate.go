@@ -49,7 +49,7 @@ func estimateFlags() []cli.Flag {
 		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
 		&cli.BoolFlag{Name: "keep-gradients", Usage: "zero_grad(set_to_none=False): gradients are kept and zeroed"},
 		&cli.StringFlag{Name: "composition", Value: nn.Eager.String(), Usage: "eager: what PyTorch and transformers run; fused: tidemark's own kernels"},
-		&cli.StringFlag{Name: "loss", Value: string(train.CrossEntropy), Usage: "cross-entropy, or mean (of the outputs)"},
+		&cli.StringFlag{Name: "loss", Value: train.CrossEntropy.String(), Usage: "cross-entropy, or mean (of the outputs)"},
 		&cli.StringFlag{Name: "profile", Value: "h200", Usage: "what libraries take, assumed: " + joinNames(session.Profiles())},
 		allocConfFlag(),
 		&cli.Float64Flag{Name: "limit-gib", Usage: "most GiB that the allocator may reserve; 0 for no limit"},
@@ -218,9 +218,8 @@ func workloadOf(c *cli.Context) (predict.Workload, estimateSettings, error) {
 	if !slices.Contains(predict.Recipes(), w.Recipe) {
 		return w, s, fmt.Errorf("--recipe %q: it is %s or %s", w.Recipe, predict.Loop, predict.HFTrainer)
 	}
-	w.Loss = train.Loss(c.String("loss"))
-	if l := w.Loss; l != train.CrossEntropy && l != train.MeanOutput {
-		return w, s, fmt.Errorf("--loss %q: it is cross-entropy or mean", l)
+	if w.Loss, err = train.LossNamed(c.String("loss")); err != nil {
+		return w, s, fmt.Errorf("--%w", err)
 	}
 	if w.Profile, err = session.FindProfile(c.String("profile")); err != nil {
 		return w, s, fmt.Errorf("--profile: %w", err)
@@ -240,7 +239,7 @@ func workloadOf(c *cli.Context) (predict.Workload, estimateSettings, error) {
 	w.GradientCheckpointing, w.KeepGradients = c.Bool("gradient-checkpointing"), c.Bool("keep-gradients")
 	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Recipe: w.Recipe, KeepOutputs: w.KeepOutputs, Optimizer: w.Optimizer,
 		Precision: w.Precision, Attention: "sdpa", GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
-		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: string(w.Loss), Profile: w.Profile.Name,
+		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: w.Loss.String(), Profile: w.Profile.Name,
 		AllocConf: conf, Sources: settingSources(c, confSource), LimitBytes: w.Allocator.LimitBytes}
 	s.Sources["precision"] = from
 	return w, s, nil

@@ -80,7 +80,7 @@ func trainingFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "clip", Usage: "clip the gradient's global norm to this; 0 for no clipping"},
 		&cli.IntFlag{Name: "accumulate", Value: 1, Usage: "micro-batches of a step"},
 		&cli.BoolFlag{Name: "gradient-checkpointing", Usage: "recompute the blocks' inner activations in backward"},
-		&cli.StringFlag{Name: "loss", Value: string(train.CrossEntropy), Usage: "cross-entropy, or mean (of the outputs: no targets)"},
+		&cli.StringFlag{Name: "loss", Value: train.CrossEntropy.String(), Usage: "cross-entropy, or mean (of the outputs: no targets)"},
 		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "of weights, batches and dropout"},
 		&cli.StringFlag{Name: "dtype", Value: "float32", Usage: "float32 or float64"},
 		&cli.IntFlag{Name: "eval-every", Value: 100, Usage: "measure the validation loss after so many steps; 0 for never"},
@@ -157,12 +157,16 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 	if err != nil {
 		return s, fmt.Errorf("--optimizer: %w", err)
 	}
+	loss, err := train.LossNamed(c.String("loss"))
+	if err != nil {
+		return s, fmt.Errorf("--%w", err)
+	}
 	lr := c.Float64("lr")
 	if !c.IsSet("lr") {
 		lr = optimizer.LearningRate
 	}
 	s = train.Settings{
-		Model: config, Loss: train.Loss(c.String("loss")), Steps: c.Int("steps"), Batch: c.Int("batch"),
+		Model: config, Loss: loss, Steps: c.Int("steps"), Batch: c.Int("batch"),
 		Accumulate: c.Int("accumulate"), Optimizer: c.String("optimizer"), ClipNorm: c.Float64("clip"),
 		GradientCheckpointing: c.Bool("gradient-checkpointing"), Seed: c.Uint64("seed"),
 		EvaluateEvery: c.Int("eval-every"), EvaluateBatches: c.Int("eval-batches"), DType: c.String("dtype"),

@@ -73,7 +73,7 @@ func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
 			s.Data = settings.Data
 		}, o)
 	} else {
-		j.trainer, err = train.NewTrainer(d, j.recorder, settings, o)
+		j.trainer, err = train.FromSettings(d, j.recorder, settings, o)
 	}
 	if err != nil {
 		return nil, err

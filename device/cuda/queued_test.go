@@ -35,7 +35,7 @@ func TestQueuedPhases(t *testing.T) {
 			e.Addr = 0
 			events = append(events, e)
 		})
-		trainer, err := train.NewTrainer(d, rec, s, train.TrainerOptions{WaitPhases: wait,
+		trainer, err := train.FromSettings(d, rec, s, train.TrainerOptions{WaitPhases: wait,
 			Session: session.Options{WorkspaceBytes: cuda.WorkspaceBytes}})
 		if err != nil {
 			t.Fatal(err)

@@ -197,7 +197,7 @@ func record(t *testing.T, dev device.Device, s train.Settings) recorded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trainer, err := train.NewTrainer(dev, nil, s, train.TrainerOptions{
+	trainer, err := train.FromSettings(dev, nil, s, train.TrainerOptions{
 		Session: session.Options{WorkspaceBytes: cuda.WorkspaceBytes}})
 	if err != nil {
 		t.Fatal(err)
@@ -328,7 +328,7 @@ func TestOutOfMemoryIsAnError(t *testing.T) {
 		Batch: 64, Accumulate: 1, Tokens: 128, Optimizer: "adamw", Schedule: optim.Schedule{Kind: optim.Constant, LR: 1e-3},
 		Seed: 1, DType: "float32"}
 	d := openCard(t, alloc.Config{LimitBytes: 64 << 20})
-	trainer, err := train.NewTrainer(d, nil, s, train.TrainerOptions{})
+	trainer, err := train.FromSettings(d, nil, s, train.TrainerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestOutOfMemoryIsAnError(t *testing.T) {
 	}
 	trainer.Close()
 	s.Batch = 1
-	if trainer, err = train.NewTrainer(d, nil, s, train.TrainerOptions{}); err != nil {
+	if trainer, err = train.FromSettings(d, nil, s, train.TrainerOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	defer trainer.Close()

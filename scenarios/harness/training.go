@@ -67,7 +67,7 @@ func (o Options) Train(ctx context.Context, out *Outcome, j Job) (*Trained, erro
 	r.Counts.Follow(dev.Allocator())
 	// The trainer begins with the parameters; memory that runs out there is an
 	// observation like any other.
-	t, err := train.NewTrainer(dev, r.Recorder, j.Settings, train.TrainerOptions{
+	t, err := train.FromSettings(dev, r.Recorder, j.Settings, train.TrainerOptions{
 		Session: session.Options{WorkspaceBytes: j.Workspace, Interrupted: ctx.Err}, WaitPhases: true})
 	if err == nil {
 		r.Plan = t.Plan()

@@ -158,7 +158,7 @@ func (c *crash) everyStep(args []string) {
 	}
 	dev := device.NewCPU(alloc.Config{})
 	defer dev.Close()
-	tr, err := train.NewTrainer(dev, nil, settings, train.TrainerOptions{})
+	tr, err := train.FromSettings(dev, nil, settings, train.TrainerOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
