@@ -25,15 +25,21 @@ type LoopOptions struct {
 	RecordSteps int
 	// OnStart is called before the first step, after so many that are done.
 	OnStart func(steps int)
-	// OnStep and OnEvaluation get what each step and evaluation measured.
-	OnStep       func(StepStats)
+	// Most ends the run after so many steps of its own; 0: when all are done.
+	Most int
+	// BeforeStep is called before each step, after so many that are done.
+	BeforeStep func(steps int)
+	// OnStep and OnEvaluation get what each step and evaluation measured. An
+	// error of the first ends the run.
+	OnStep       func(StepStats) error
 	OnEvaluation func(step int, e Evaluation)
 	// OnEnd is called at the end, when what was reached is saved: after how many
 	// steps, and why it ended, nil being that all are done.
 	OnEnd func(steps int, err error)
 }
 
-// Run trains until the number of steps is done or ctx is. However it
+// Run trains until the number of steps is done or ctx is. A device that computes
+// nothing needs no sources. However it
 // ends, what was reached is saved, at the last whole step: on an error in a
 // batch, an evaluation or a line of the metrics, too. Only a training that has
 // diverged (DivergedError), or whose last step failed half way, is not: the last
@@ -63,8 +69,11 @@ func (t *Trainer) Run(ctx context.Context, src Sources, o LoopOptions) (err erro
 	defer func(f *SaveFolder) { t.folder = f }(t.folder)
 	t.folder = folder
 	defer t.session.Interrupt(ctx.Err)()
-	l.next = t.batches(ctx, src.Train, o.Workers)
-	defer l.next.Close()
+	if src.Train != nil {
+		batches := t.batches(ctx, src.Train, o.Workers)
+		defer batches.Close()
+		l.next = batches.Next
+	}
 	if o.OnEnd != nil {
 		defer func() { o.OnEnd(t.step, err) }()
 	}
@@ -87,9 +96,9 @@ type loop struct {
 	o       LoopOptions
 	dir     string // empty for nowhere
 	metrics *metrics
-	next    *data.Prefetcher
-	first   int // the step it began at
-	saved   int // the step of the last attempt to save
+	next    func() (*data.Batch, error) // nil without batches
+	first   int                         // the step it began at
+	saved   int                         // the step of the last attempt to save
 }
 
 func (l *loop) run() error {
@@ -100,11 +109,14 @@ func (l *loop) run() error {
 			return err
 		}
 	}
-	for t.step < t.options.Steps {
+	for t.step < t.options.Steps && (l.o.Most == 0 || t.step-l.first < l.o.Most) {
 		if err := l.ctx.Err(); err != nil {
 			return err
 		}
-		stats, err := t.Step(l.next.Next)
+		if l.o.BeforeStep != nil {
+			l.o.BeforeStep(t.step)
+		}
+		stats, err := t.Step(l.next)
 		if err != nil {
 			return cmp.Or(l.ctx.Err(), err) // a stop comes as an error of the batch
 		}
@@ -112,7 +124,9 @@ func (l *loop) run() error {
 			return err
 		}
 		if l.o.OnStep != nil {
-			l.o.OnStep(stats)
+			if err := l.o.OnStep(stats); err != nil {
+				return err
+			}
 		}
 		if l.o.RecordSteps > 0 && t.step-l.first == l.o.RecordSteps {
 			t.session.StopRecording()

@@ -105,7 +105,7 @@ func TestStopBetweenMicroBatches(t *testing.T) {
 				return nil
 			}}
 			var losses []float64
-			err := tr.Run(ctx, sources, train.LoopOptions{SaveFolder: dir, OnStep: func(st train.StepStats) { losses = append(losses, *st.Loss) }})
+			err := tr.Run(ctx, sources, train.LoopOptions{SaveFolder: dir, OnStep: func(st train.StepStats) error { losses = append(losses, *st.Loss); return nil }})
 			cancel()
 			if stop == "ctx" && !errors.Is(err, context.Canceled) || stop == "error" && !errors.Is(err, broken) {
 				t.Fatalf("%s: error %v", stop, err)
@@ -190,12 +190,13 @@ func TestFolderRemovedWhileTraining(t *testing.T) {
 	want, _ := trainFor(t, s, 8, "", "")
 	dir := filepath.Join(t.TempDir(), "save")
 	tr, sources := start(t, s, "")
-	err := tr.Run(t.Context(), sources, train.LoopOptions{SaveFolder: dir, SaveEvery: 2, OnStep: func(st train.StepStats) {
+	err := tr.Run(t.Context(), sources, train.LoopOptions{SaveFolder: dir, SaveEvery: 2, OnStep: func(st train.StepStats) error {
 		if st.Step == 4 {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Error(err)
 			}
 		}
+		return nil
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +279,7 @@ func TestOneTrainingAFolder(t *testing.T) {
 	}
 	tr, sources := start(t, s, "")
 	tried := 0
-	err := tr.Run(t.Context(), sources, train.LoopOptions{SaveFolder: dir, OnStep: func(train.StepStats) {
+	err := tr.Run(t.Context(), sources, train.LoopOptions{SaveFolder: dir, OnStep: func(train.StepStats) error {
 		if _, err := tr.Save(dir); err != nil { // its own
 			t.Error(err)
 		}
@@ -288,6 +289,7 @@ func TestOneTrainingAFolder(t *testing.T) {
 			t.Errorf("a second training: %v after %d steps", err, other.Steps())
 		}
 		tried++
+		return nil
 	}})
 	if err != nil || tried != s.Steps {
 		t.Errorf("%v after %d tries", err, tried)
@@ -309,8 +311,9 @@ func TestDivergedWeightsAreNotSaved(t *testing.T) {
 		before := names(t, filepath.Join(dir, "step-00000002"))
 		tr, sources := start(t, s, dir)
 		p := tr.Session().Parameters()[3].Value
-		err := tr.Run(t.Context(), sources, train.LoopOptions{SaveFolder: dir, OnStep: func(train.StepStats) {
+		err := tr.Run(t.Context(), sources, train.LoopOptions{SaveFolder: dir, OnStep: func(train.StepStats) error {
 			p.Float32s()[1] = float32(value)
+			return nil
 		}})
 		var diverged *train.DivergedError
 		if !errors.As(err, &diverged) || !strings.Contains(err.Error(), tr.Session().Parameters()[3].Name) {

@@ -72,11 +72,12 @@ func trainFor(t *testing.T, s train.Settings, steps int, save, resume string) (l
 	defer tr.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	err = tr.Run(ctx, sources, train.LoopOptions{SaveFolder: save, Workers: 2, OnStep: func(st train.StepStats) {
+	err = tr.Run(ctx, sources, train.LoopOptions{SaveFolder: save, Workers: 2, OnStep: func(st train.StepStats) error {
 		losses = append(losses, *st.Loss)
 		if st.Step+1 == steps && steps < s.Steps {
 			cancel()
 		}
+		return nil
 	}})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

@@ -292,11 +292,12 @@ func (j *training) run(c *cli.Context) error {
 	}
 	var err error
 	if !j.dev.Computes {
-		err = j.plan(c.Context)
+		// On meta all later steps are alike.
+		err = j.trainer.Run(c.Context, train.Sources{}, train.LoopOptions{Most: recordedSteps})
 	} else {
 		err = j.trainer.Run(c.Context, j.sources, train.LoopOptions{
 			Folder: j.folder, SaveEvery: c.Int("save-every"), Workers: c.Int("workers"), RecordSteps: recordedSteps,
-			OnStep: func(s train.StepStats) { j.reported = s; talk.step(s) },
+			OnStep: func(s train.StepStats) error { j.reported = s; talk.step(s); return nil },
 			OnEvaluation: func(step int, e train.Evaluation) {
 				j.evaluated = &e
 				talk.evaluation(step, e)
@@ -332,19 +333,6 @@ func (j *training) lastSave(err error) string {
 		return ""
 	}
 	return "the last good save in " + j.save + " is kept; "
-}
-
-// plan runs a few steps on meta, where all later ones are alike.
-func (j *training) plan(ctx context.Context) error {
-	for range min(recordedSteps, j.trainer.Settings.Steps) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if _, err := j.trainer.Step(nil); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (j *training) outcome(c *cli.Context) *harness.Outcome {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/tidemark-lab/tidemark/data"
 	"github.com/tidemark-lab/tidemark/device/alloc"
 	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/instrument/report"
@@ -115,41 +114,35 @@ func (o Options) Train(ctx context.Context, out *Outcome, j Job) (*Trained, erro
 }
 
 func (o Options) steps(ctx context.Context, r *Trained, t *train.Trainer) error {
-	var next func() (*data.Batch, error)
+	var sources train.Sources
 	if !o.Meta() {
-		sources, err := t.Settings.OpenSources(nil)
-		if err != nil {
+		var err error
+		if sources, err = t.Settings.OpenSources(nil); err != nil {
 			return err
-		}
-		i := 0
-		batch := new(data.Batch)
-		next = func() (*data.Batch, error) {
-			err := sources.Train.Batch(i, batch)
-			i++
-			return batch, err
 		}
 	}
-	for i := range t.Settings.Steps {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		o.Note("%s: step %d of %d", r.Name, i+1, t.Settings.Steps)
-		a := t.Session().Device().Allocator()
-		a.ResetPeak()
-		r.asked.between()
-		r.Counts.Begin()
-		s, err := t.Step(next)
-		if err != nil {
-			return fmt.Errorf("step %d: %w", i, err)
-		}
-		r.Steps, r.Stats = append(r.Steps, s), append(r.Stats, a.Stats())
-		if r.After != nil {
-			if err := r.After(i, t); err != nil {
-				return err
+	a := t.Session().Device().Allocator()
+	step := 0
+	err := t.Run(ctx, sources, train.LoopOptions{
+		BeforeStep: func(i int) {
+			step = i
+			o.Note("%s: step %d of %d", r.Name, i+1, t.Settings.Steps)
+			a.ResetPeak()
+			r.asked.between()
+			r.Counts.Begin()
+		},
+		OnStep: func(s train.StepStats) error {
+			r.Steps, r.Stats = append(r.Steps, s), append(r.Stats, a.Stats())
+			if r.After == nil {
+				return nil
 			}
-		}
+			return r.After(s.Step, t)
+		},
+	})
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("step %d: %w", step, err)
 	}
-	return nil
+	return err
 }
 
 // compareWithMeta checks that the allocator's events were those calculated on

@@ -171,7 +171,7 @@ func (c *crash) everyStep(args []string) {
 		c.weights[filepath.Base(path)] = fingerprint(c.t, path)
 	}
 	note()
-	if err := tr.Run(c.t.Context(), sources, train.LoopOptions{OnStep: func(train.StepStats) { note() }}); err != nil {
+	if err := tr.Run(c.t.Context(), sources, train.LoopOptions{OnStep: func(train.StepStats) error { note(); return nil }}); err != nil {
 		c.t.Fatal(err)
 	}
 }
