@@ -131,7 +131,7 @@ func (b *Builder) LookForPacked(positions, ids *gorgonia.Node) error {
 		if g.lengths != nil {
 			tokens = g.lengths[0]
 		}
-		n, err := aten.GenerationMask(ids, g.rows, tokens)
+		n, err := aten.GenerationMask(ids, g.rows, tokens, b.Serial())
 		if err == nil {
 			b.KeepUntil(n, n)
 		}
@@ -140,7 +140,7 @@ func (b *Builder) LookForPacked(positions, ids *gorgonia.Node) error {
 	if !b.Eager() || b.caching {
 		return nil
 	}
-	n, err := aten.PackedSequences(positions, ids.Shape()[0])
+	n, err := aten.PackedSequences(positions, ids.Shape()[0], b.Serial())
 	if err != nil {
 		return err
 	}
@@ -235,19 +235,29 @@ func (b *Builder) Computing() device.DType {
 	return b.options.DType
 }
 
-// rmsNorm is w·(x/√(mean(x²) + ε)), computed in float32 where x is narrower.
-func (b *Builder) rmsNorm(x, w *gorgonia.Node, epsilon float64) (Output, error) {
-	c := b.Chain()
-	wide := x
-	narrow := b.options.DType == device.BFloat16
-	if narrow {
-		wide = With2(c, aten.Cast, x, device.Float32, b.Serial())
+// normalized is x/√(mean(x²) + ε) and the mean, computed in float32 where x is
+// narrower.
+func (b *Builder) normalized(c *Chain, x *gorgonia.Node, epsilon float64) (h, mean *gorgonia.Node, narrow bool) {
+	s, err := op.SpecOf(x)
+	if err != nil {
+		c.Apply(func() (*gorgonia.Node, error) { return nil, err })
+		return nil, nil, false
 	}
-	square := With(c, aten.Pow, wide, 2)
-	mean := c.Then(aten.MeanLast, square)
+	narrow = s.DType == device.BFloat16
+	if narrow {
+		x = With2(c, aten.Cast, x, device.Float32, b.Serial())
+	}
+	square := With(c, aten.Pow, x, 2)
+	mean = c.Then(aten.MeanLast, square)
 	sum := With(c, aten.AddScalar, mean, epsilon)
 	root := c.Then(aten.Rsqrt, sum)
-	h := With(c, aten.MulRows, wide, root)
+	return With(c, aten.MulRows, x, root), mean, narrow
+}
+
+// rmsNorm is w·(x/√(mean(x²) + ε)).
+func (b *Builder) rmsNorm(x, w *gorgonia.Node, epsilon float64) (Output, error) {
+	c := b.Chain()
+	h, mean, narrow := b.normalized(c, x, epsilon)
 	c.Hold(mean)
 	c.Hold(h)
 	if narrow {
@@ -255,6 +265,34 @@ func (b *Builder) rmsNorm(x, w *gorgonia.Node, epsilon float64) (Output, error) 
 	}
 	y := With(c, aten.MulColumns, w, h)
 	return Tensor(y), c.Err()
+}
+
+// offsetRMSNorm is (x/√(mean(x²) + ε))·(w + offset), all of it computed in float32.
+func (b *Builder) offsetRMSNorm(x, w *gorgonia.Node, epsilon, offset float64) (Output, error) {
+	c := b.Chain()
+	h, _, narrow := b.normalized(c, x, epsilon)
+	if b.options.DType == device.BFloat16 {
+		w = With2(c, aten.Cast, w, device.Float32, b.Serial())
+	}
+	w = With(c, aten.AddScalar, w, offset)
+	y := With(c, aten.MulByColumns, h, w)
+	if narrow {
+		y = With2(c, aten.Cast, y, device.BFloat16, b.Serial())
+	}
+	return Tensor(y), c.Err()
+}
+
+// SoftCap is limit·tanh(x/limit), of either composition.
+func (b *Builder) SoftCap(x *gorgonia.Node, limit float64) (*gorgonia.Node, error) {
+	c := b.Chain()
+	if !b.Eager() {
+		x = With(c, op.Scale, x, 1/limit)
+		x = c.Then(op.Tanh, x)
+		return With(c, op.Scale, x, limit), c.Err()
+	}
+	x = With(c, aten.DivScalar, x, limit)
+	x = c.Then(op.Tanh, x)
+	return With(c, aten.MulScalar, x, limit), c.Err()
 }
 
 // NewGELU is the name of transformers' GELU made of plain operations.

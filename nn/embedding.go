@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"cmp"
+
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/device"
@@ -12,6 +14,8 @@ import (
 type Embedding struct {
 	Count, Width int
 	Weight       *Parameter // (Count, Width)
+	Name         string     // the type's name in the model's family; "Embedding" when empty
+	Scale        float64    // what rows are multiplied by; 0 for nothing
 	wide         bool       // results are float32 in mixed precision too
 }
 
@@ -29,8 +33,8 @@ func NewPositions(count, width int, std float64) *Embedding {
 	return e
 }
 
-// Type is "Embedding".
-func (e *Embedding) Type() string { return "Embedding" }
+// Type is the family's name for it.
+func (e *Embedding) Type() string { return cmp.Or(e.Name, "Embedding") }
 
 // Members lists the table.
 func (e *Embedding) Members(m *Members) { m.Parameter("weight", e.Weight) }
@@ -53,6 +57,13 @@ func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		lookUp = func(ids, w *gorgonia.Node) (*gorgonia.Node, error) { return op.EmbeddingAs(ids, w, device.BFloat16) }
 	}
 	y, err := lookUp(ids, w)
+	if err == nil && e.Scale > 0 {
+		scale := op.Scale
+		if b.Eager() {
+			scale = aten.MulScalar
+		}
+		y, err = scale(y, e.Scale)
+	}
 	if err != nil {
 		return Output{}, err
 	}

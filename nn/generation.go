@@ -69,6 +69,15 @@ func (b *Builder) generate(g generation) {
 // decoding reports whether one token a row is computed.
 func (b *Builder) decoding() bool { return b.generation != nil && b.generation.lengths == nil }
 
+// Keys is how many tokens a token of ids may attend to, its own and those kept
+// included: in the eager composition.
+func (b *Builder) Keys(ids *gorgonia.Node) int {
+	if b.decoding() {
+		return b.generation.capacity + 1
+	}
+	return ids.Shape()[1]
+}
+
 // CheckContext finds ids that are not (batch, tokens) or have more tokens than a
 // model's context.
 func (b *Builder) CheckContext(ids *gorgonia.Node, context int) error {

@@ -92,6 +92,9 @@ func (l *RMSNorm) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		return Output{}, err
 	}
 	if b.Eager() {
+		if l.Offset != 0 {
+			return b.offsetRMSNorm(x, w, l.Epsilon, l.Offset)
+		}
 		return b.rmsNorm(x, w, l.Epsilon)
 	}
 	y, err := op.OffsetRMSNorm(x, w, l.Epsilon, l.Offset)

@@ -15,6 +15,8 @@ const (
 		"high_freq_factor":4.0,"low_freq_factor":1.0,"original_max_position_embeddings":64}`
 )
 
+var tracedGemma3 = `{"model_type":"gemma3_text","head_dim":32,"sliding_window":32,` + strings.Replace(tracedDecoder, `layers":2`, `layers":6`, 1) + `}`
+
 // TestFamiliesMatchTraces is TestEagerMatchesTraces for the families of models
 // that people fine-tune.
 func TestFamiliesMatchTraces(t *testing.T) {
@@ -25,6 +27,10 @@ func TestFamiliesMatchTraces(t *testing.T) {
 		"llama3_bf16":   smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, func(w *predict.Workload) { bf16(w); w.Optimizer = "adamw-fused" }),
 		"llama3_mha_ce": smallWorkload(t, `{"model_type":"llama",`+strings.Replace(tracedLlama3, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),
 		"mistral_bf16":  smallWorkload(t, `{"model_type":"mistral",`+tracedDecoder+`}`, 12, 88, bf16),
+		"mistral_ce":    smallWorkload(t, `{"model_type":"mistral","sliding_window":32,`+tracedDecoder+`}`, 12, 88, nil),
+		"gemma2_bf16":   smallWorkload(t, `{"model_type":"gemma2","head_dim":32,"sliding_window":32,`+tracedDecoder+`}`, 12, 88, bf16),
+		"gemma3_ce":     smallWorkload(t, tracedGemma3, 12, 88, nil),
+		"gemma3_bf16":   smallWorkload(t, tracedGemma3, 12, 88, bf16),
 		"gptneox_ce": smallWorkload(t, `{"model_type":"gpt_neox","use_cache":false,"vocab_size":331,"hidden_size":96,"intermediate_size":384,
 			"num_hidden_layers":2,"num_attention_heads":6}`, 12, 88, nil),
 		"phi3_ce":    smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),

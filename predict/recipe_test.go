@@ -77,7 +77,7 @@ func TestFineTuning(t *testing.T) {
 	if err := json.Unmarshal(b, &records); err != nil {
 		t.Fatal(err)
 	}
-	families := map[string]string{"LlamaConfig": "llama", "Qwen3Config": "qwen3", "MistralConfig": "mistral", "GPT2Config": "gpt2"}
+	families := map[string]string{"LlamaConfig": "llama", "Qwen3Config": "qwen3", "MistralConfig": "mistral", "Gemma3TextConfig": "gemma3_text", "GPT2Config": "gpt2"}
 	for _, r := range records {
 		t.Run(r.ID, func(t *testing.T) {
 			r.Config["model_type"] = families[r.Class]

@@ -42,6 +42,7 @@ MEMORY = [
 TINY_GPT = dict(V=331, T=96, L=2, d=80, h=5)
 TINY_LLAMA = dict(hidden_size=96, intermediate_size=272, num_hidden_layers=2, num_attention_heads=6,
                   num_key_value_heads=2, vocab_size=331)
+TINY_GEMMA = dict(TINY_LLAMA, head_dim=32, sliding_window=32)
 TINY_QWEN = dict(TINY_LLAMA, tie_word_embeddings=True)
 TINY_LLAMA3 = dict(TINY_QWEN, rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=32.0, high_freq_factor=4.0,
                                                    low_freq_factor=1.0, original_max_position_embeddings=64))
@@ -70,6 +71,10 @@ ANNOTATED = [
     case("llama3_bf16", "Llama", TINY_LLAMA3, 12, 88, "adamw-fused", bf16=True),
     case("llama3_mha_ce", "Llama", dict(TINY_LLAMA3, num_key_value_heads=6), 12, 88, "adamw"),
     case("llama3_amp", "Llama", TINY_LLAMA3, 12, 88, "adamw", amp=True),
+    case("mistral_ce", "Mistral", dict(TINY_LLAMA, sliding_window=32), 12, 88, "adamw"),
+    case("gemma2_bf16", "Gemma2", dict(TINY_GEMMA, num_hidden_layers=2), 12, 88, "adamw", bf16=True),
+    case("gemma3_ce", "Gemma3Text", dict(TINY_GEMMA, num_hidden_layers=6, tie_word_embeddings=True), 12, 88, "adamw"),
+    case("gemma3_bf16", "Gemma3Text", dict(TINY_GEMMA, num_hidden_layers=6, tie_word_embeddings=True), 12, 88, "adamw", bf16=True),
     case("mistral_bf16", "Mistral", dict(TINY_LLAMA, sliding_window=4096), 12, 88, "adamw", bf16=True),
     case("gptneox_ce", "GPTNeoX", dict(hidden_size=96, intermediate_size=384, num_hidden_layers=2, num_attention_heads=6, vocab_size=331),
          12, 88, "adamw"),
@@ -104,6 +109,7 @@ DECODER = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_l
 
 
 NEOX = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=32)
+GEMMA = dict(DECODER, head_dim=6, sliding_window=5, pad_token_id=None)
 
 
 def rope(kind, **rest):
@@ -125,4 +131,11 @@ FAMILIES = {
     "phi3": ("Phi3", dict(DECODER, pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5))),
     "qwen2": ("Qwen2", DECODER),
     "qwen3": ("Qwen3", dict(DECODER, head_dim=6, tie_word_embeddings=True)),
+    "mistral_window": ("Mistral", dict(DECODER, sliding_window=5)),
+    "gemma2": ("Gemma2", dict(GEMMA, attn_logit_softcapping=1.5, final_logit_softcapping=2.5, query_pre_attn_scalar=20)),
+    "gemma2_uncapped": ("Gemma2", dict(GEMMA, attn_logit_softcapping=None, final_logit_softcapping=None, sliding_window=40, attention_bias=True)),
+    "gemma3_text": ("Gemma3Text", dict(GEMMA, num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                       rope_parameters=dict(full_attention=dict(rope_type="linear", factor=4.0, rope_theta=50.0),
+                                                            sliding_attention=dict(rope_type="default", rope_theta=10.0)))),
+    "gemma3_text_one_head": ("Gemma3Text", dict(GEMMA, num_key_value_heads=1, final_logit_softcapping=3.0)),
 }

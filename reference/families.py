@@ -20,7 +20,9 @@ def record(out):
     for name, (kind, config) in cases.FAMILIES.items():
         torch.manual_seed(len(tensors))
         c = getattr(transformers, kind + "Config")(**config)
-        model = transformers.AutoModelForCausalLM.from_config(c, attn_implementation="sdpa").float().train()
+        # PyTorch's scaled_dot_product_attention leaves a soft cap of scores out.
+        attention = "eager" if config.get("attn_logit_softcapping") else "sdpa"
+        model = transformers.AutoModelForCausalLM.from_config(c, attn_implementation=attention).float().train()
         with torch.no_grad():  # so that no weight is 0 or 1, or a head's other rows alike
             for p in model.parameters():
                 p.add_(0.3 * torch.randn_like(p))

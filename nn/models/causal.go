@@ -11,6 +11,7 @@ type causalLM struct {
 	name, inner string
 	model       nn.Module
 	head        *nn.Linear
+	softCap     float64 // bounds logits; 0 for no bound
 	known       facts
 }
 
@@ -46,6 +47,13 @@ func (l *causalLM) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, erro
 	b.Hold(out.One())
 	if out, err = b.Call("lm_head", l.head, out.One()); err != nil {
 		return nn.Output{}, err
+	}
+	if l.softCap > 0 {
+		n, err := b.SoftCap(out.Nodes[0], l.softCap)
+		if err != nil {
+			return nn.Output{}, err
+		}
+		out.Nodes = []*gorgonia.Node{n}
 	}
 	b.HoldCache()
 	return nn.Output{Nodes: out.Nodes, Form: nn.FormRecord, Columns: out.Columns}, nil

@@ -88,6 +88,11 @@ func (c Config) With(changes map[string]any) Config {
 	return Config{v}
 }
 
+// insteadOf says what to give of configs whose language model is a part of them.
+var insteadOf = map[string]string{
+	"gemma3": "it is a model of images and text; of its parts the language model is there: give its text_config, whose model_type is gemma3_text",
+}
+
 // New makes the model that a config describes. Parameters have no values yet.
 func New(c Config) (nn.Module, error) {
 	r := reader{values: c.values}
@@ -96,6 +101,9 @@ func New(c Config) (nn.Module, error) {
 		return nil, fmt.Errorf("model_type is missing: it is one of %s", strings.Join(Families(), ", "))
 	}
 	f := familyOf(kind)
+	if f == nil && insteadOf[kind] != "" {
+		return nil, fmt.Errorf("model_type %q: %s", kind, insteadOf[kind])
+	}
 	if f == nil {
 		return nil, fmt.Errorf("model_type %q is not known: there is %s", kind, strings.Join(Families(), ", "))
 	}

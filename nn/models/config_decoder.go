@@ -28,12 +28,31 @@ var decoderKeys = []keyRow{
 type decoderDefaults struct {
 	context, keyHeads, headDim int
 	epsilon                    float64
+	tied                       bool
 	rope                       ropeDefaults
 }
 
 // decoder reads what decoders have in common. prefix is that of the types' names
 // in transformers.
 func (r *reader) decoder(prefix string, def decoderDefaults) decoderConfig {
+	l := r.decoderSizes(prefix, def)
+	for i, sliding := range r.layerTypes(l.Layers) {
+		if sliding {
+			r.fail("layer_types has sliding_attention for layer %d: only full_attention is supported", i)
+		}
+	}
+	l.Rope = r.rope(l.HeadDim, l.Context, def.rope)
+	act := r.activation("hidden_act", "silu")
+	if act.function != "silu" {
+		r.fail("hidden_act %q is not supported: only silu and swish are", r.text("hidden_act", ""))
+	}
+	l.ActivationModule = act.module
+	return l
+}
+
+// decoderSizes reads what all decoders have in common: not the rotary positions, the
+// activation and the kinds of layers.
+func (r *reader) decoderSizes(prefix string, def decoderDefaults) decoderConfig {
 	width, heads := r.size("hidden_size"), r.size("num_attention_heads")
 	head := cmp.Or(def.headDim, width/heads)
 	if r.values["head_dim"] != nil {
@@ -45,19 +64,13 @@ func (r *reader) decoder(prefix string, def decoderDefaults) decoderConfig {
 		Family: prefix, Vocabulary: r.size("vocab_size"), Width: width,
 		Inner: r.size("intermediate_size"), Layers: r.depth("num_hidden_layers"), Heads: heads,
 		Context: r.sizeOr("max_position_embeddings", cmp.Or(def.context, 32768)),
-		Epsilon: r.number("rms_norm_eps", cmp.Or(def.epsilon, 1e-6)), Tied: r.flag("tie_word_embeddings", false),
+		Epsilon: r.number("rms_norm_eps", cmp.Or(def.epsilon, 1e-6)), Tied: r.flag("tie_word_embeddings", def.tied),
 		InitRange:        r.number("initializer_range", 0.02),
 		AttentionDropout: r.probability("attention_dropout", 0), Cache: r.flag("use_cache", true),
 	}
 	l.KVHeads = r.kvHeads(l.Heads, cmp.Or(def.keyHeads, l.Heads))
 	r.precision()
-	r.layerTypes(l.Layers)
-	l.HeadDim, l.Rope = head, r.rope(head, l.Context, def.rope)
-	act := r.activation("hidden_act", "silu")
-	if act.function != "silu" {
-		r.fail("hidden_act %q is not supported: only silu and swish are", r.text("hidden_act", ""))
-	}
-	l.ActivationModule = act.module
+	l.HeadDim = head
 	return l
 }
 
@@ -85,31 +98,42 @@ func (r *reader) window(absent int) int {
 	return absent
 }
 
-// layerTypes refuses layers of another kind than full attention.
-func (r *reader) layerTypes(layers int) {
+// layerTypes are the layers that attend in a window; nil where the config does
+// not say.
+func (r *reader) layerTypes(layers int) []bool {
 	v := r.values["layer_types"]
 	if v == nil {
-		return
+		return nil
 	}
 	list, ok := v.([]any)
 	if !ok || len(list) != layers {
 		r.fail("layer_types is %s: it must be a list of %d names, one a layer", shorten(v), layers)
-		return
+		return nil
 	}
+	sliding := make([]bool, layers)
 	for i, kind := range list {
-		if kind != "full_attention" {
-			r.fail("layer_types has %s for layer %d: only full_attention is supported", shorten(kind), i)
-			return
+		switch kind {
+		case "full_attention":
+		case "sliding_attention":
+			sliding[i] = true
+		default:
+			r.fail("layer_types has %s for layer %d: there is full_attention and sliding_attention", shorten(kind), i)
+			return nil
 		}
 	}
+	return sliding
 }
 
 // resizeDecoder changes the keys that decoders' configs have.
 func resizeDecoder(c Config, layers, width, heads int) (map[string]any, error) {
 	z := newResizing(c)
 	z.set("num_hidden_layers", layers)
-	if layers > 0 && c.values["layer_types"] != nil {
-		z.changes["layer_types"] = nil // there is one a layer, all of them the default
+	if list, ok := c.values["layer_types"].([]any); ok && layers > 0 && len(list) > 0 {
+		kinds := make([]any, layers) // one a layer, in the order that there was
+		for i := range kinds {
+			kinds[i] = list[i%len(list)]
+		}
+		z.changes["layer_types"] = kinds
 	}
 	z.set("hidden_size", width)
 	z.set("num_attention_heads", heads)

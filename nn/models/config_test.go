@@ -37,6 +37,10 @@ func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
 		"qwen3-8b":        8_190_735_360,
 		"qwen3-14b":       14_768_307_200,
 		"qwen3-32b":       32_762_123_264,
+		"gemma-2-2b":      2_614_341_888,
+		"gemma-2-9b":      9_241_705_984,
+		"gemma-3-270m":    268_098_176,
+		"gemma-3-1b":      999_885_952,
 	}
 	for name, want := range published {
 		c, err := models.Preset(name)
@@ -58,11 +62,12 @@ func TestPresetsHaveTheirPublishedSizes(t *testing.T) {
 
 func TestBadConfigs(t *testing.T) {
 	for config, want := range map[string]string{
-		`[]`:                    "not a JSON object",
-		`{`:                     "not a JSON object",
-		`{}`:                    "model_type is missing",
-		`{"model_type":"bert"}`: `model_type "bert" is not known: there is mlp, gpt, gpt2, gpt_neox, llama, mistral, phi3, qwen2`,
-		`{"model_type":"gpt"}`:  "gpt config: vocab_size is missing",
+		`[]`:                      "not a JSON object",
+		`{`:                       "not a JSON object",
+		`{}`:                      "model_type is missing",
+		`{"model_type":"bert"}`:   `model_type "bert" is not known: there is mlp, gpt, gpt2, gpt_neox, gemma2, gemma3_text, llama, mistral, phi3, qwen2`,
+		`{"model_type":"gemma3"}`: `model_type "gemma3": it is a model of images and text; of its parts the language model is there: give its text_config, whose model_type is gemma3_text`,
+		`{"model_type":"gpt"}`:    "gpt config: vocab_size is missing",
 		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":3}`:                                               "n_head 3 does not divide n_embd 10",
 		`{"model_type":"gpt","vocab_size":-9,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:                                              "vocab_size is -9",
 		`{"model_type":"gpt","vocab_size":9.5,"n_ctx":8,"n_layer":1,"n_embd":10,"n_head":2}`:                                             "vocab_size is 9.5",

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
@@ -15,15 +16,33 @@ import (
 // decoderConfig is the shape of a model of the Llama and Qwen2 families.
 type decoderConfig struct {
 	Family                       string // Llama or Qwen2: the prefix of types' names
+	ModelName                    string // the type of the model below the head; Family and Model when empty
 	Vocabulary, Context, Layers  int
 	Width, Inner, Heads, KVHeads int
 	HeadDim                      int
 	// Window is the number of keys that a query sees, its own included; 0 for all.
-	Window  int
+	Window int
+	// Kinds are which layers have the Window, for families that say so for each: a
+	// layer of such a model has its own copy of the config.
+	Kinds   *layerKinds
 	Epsilon float64
 	Rope    rope
-	// NormalizeHeads says that each head's queries and keys are normalised.
-	NormalizeHeads               bool
+	// LocalRope is the rotary positions of layers with a window, nil where they are
+	// Rope.
+	LocalRope *rope
+	// NormalizeHeads says that each head's queries and keys are normalised, in
+	// PyTorch once the values are there with NormalizeLast, and else one after
+	// the other.
+	NormalizeHeads, NormalizeLast bool
+	// NormOffset is what is added to the weights of norms.
+	NormOffset float64
+	// EmbeddingScale is what embeddings are multiplied by; 0 for nothing.
+	EmbeddingScale float64
+	// QueryScale is what scores are multiplied by, 1/√HeadDim when 0. They are
+	// bounded by ScoreCap, and logits by LogitCap, unless these are 0.
+	QueryScale, ScoreCap, LogitCap float64
+	// GatedUnit is the function of the MLPs; "swiglu" when empty.
+	GatedUnit                    string
 	Tied                         bool
 	QKVBias, OutputBias, MLPBias bool
 	InitRange                    float64
@@ -36,46 +55,50 @@ type decoderConfig struct {
 
 // newDecoder makes transformers' LlamaForCausalLM or Qwen2ForCausalLM.
 func newDecoder(c decoderConfig) nn.Module {
-	return newDecoderOf(c, func() nn.Module { return newDecoderLayer(c) })
+	return newDecoderOf(c, func(c decoderConfig) nn.Module { return newDecoderLayer(c) })
 }
 
-// newDecoderOf is newDecoder with layers of another kind.
-func newDecoderOf(c decoderConfig, layer func() nn.Module) nn.Module {
+// newDecoderOf is newDecoder with layers of another kind, each of its own config.
+func newDecoderOf(c decoderConfig, layer func(decoderConfig) nn.Module) nn.Module {
 	m := &decoderModel{
 		config: c,
 		embed:  nn.NewEmbedding(c.Vocabulary, c.Width, c.InitRange),
-		norm:   decoderNorm(c),
+		norm:   decoderNorm(c, c.Width),
 		rotary: &rotaryEmbedding{c.Family, c.Rope.table},
 	}
-	for range c.Layers {
-		m.layers = append(m.layers, layer())
+	if c.EmbeddingScale > 0 {
+		m.embed.Name, m.embed.Scale = c.Family+"TextScaledWordEmbedding", c.EmbeddingScale
+	}
+	for i := range c.Layers {
+		m.layers = append(m.layers, layer(c.layer(i)))
 	}
 	head := nn.NormalLinear(c.Width, c.Vocabulary, false, c.InitRange)
 	head.Head = true
 	if c.Tied {
 		head.Weight = m.embed.Weight
 	}
-	return &causalLM{name: c.Family + "ForCausalLM", inner: "model", model: m, head: head, known: c.facts()}
-}
-
-// reach is how many tokens a sequence may have: with a window, so few that every
-// query sees all keys.
-func (c decoderConfig) reach() int {
-	if c.Window > 0 {
-		return min(c.Context, c.Window-1)
-	}
-	return c.Context
+	return &causalLM{name: c.Family + "ForCausalLM", inner: "model", model: m, head: head, softCap: c.LogitCap, known: c.facts()}
 }
 
 func (c decoderConfig) facts() facts {
 	half := []int{c.Rope.table.Size / 2}
 	f := facts{
-		context: c.reach(), vocabulary: c.Vocabulary, caches: c.Cache,
+		context: c.Context, vocabulary: c.Vocabulary, caches: c.Cache,
 		heads: c.Heads, kvHeads: c.KVHeads, headSize: c.HeadDim, attentionDropout: c.AttentionDropout,
 		buffers: [][]int{half, half}, // the frequencies, twice
 	}
-	if c.Rope.unknown {
-		f.notComputed = fmt.Sprintf("rotary positions of type %q are not computed, only their memory is known: train one of type %q", c.Rope.kind, defaultRope)
+	ropes := []rope{c.Rope}
+	if c.LocalRope != nil {
+		ropes = append(ropes, *c.LocalRope)
+		f.buffers = append(f.buffers, f.buffers...)
+	}
+	if c.EmbeddingScale > 0 {
+		f.buffers = append(f.buffers, []int{})
+	}
+	for _, r := range ropes {
+		if r.unknown {
+			f.notComputed = fmt.Sprintf("rotary positions of type %q are not computed, only their memory is known: train one of type %q", r.kind, defaultRope)
+		}
 	}
 	return f
 }
@@ -85,14 +108,15 @@ func headNorm(c decoderConfig) *nn.RMSNorm {
 	if !c.NormalizeHeads {
 		return nil
 	}
-	n := nn.NewRMSNorm(c.HeadDim, c.Epsilon)
-	n.Name = c.Family + "RMSNorm"
-	return n
+	return decoderNorm(c, c.HeadDim)
 }
 
-func decoderNorm(c decoderConfig) *nn.RMSNorm {
-	n := nn.NewRMSNorm(c.Width, c.Epsilon)
+func decoderNorm(c decoderConfig, width int) *nn.RMSNorm {
+	n := nn.NewRMSNorm(width, c.Epsilon)
 	n.Name = c.Family + "RMSNorm"
+	if c.NormOffset != 0 { // weights begin where they and the offset are 1
+		n.Offset, n.Weight.Init = c.NormOffset, nn.Init{Kind: "zeros"}
+	}
 	return n
 }
 
@@ -105,7 +129,7 @@ type decoderModel struct {
 	rotary *rotaryEmbedding
 }
 
-func (m *decoderModel) Type() string { return m.config.Family + "Model" }
+func (m *decoderModel) Type() string { return cmp.Or(m.config.ModelName, m.config.Family+"Model") }
 
 func (m *decoderModel) Members(ms *nn.Members) {
 	ms.Module("embed_tokens", m.embed)
@@ -146,20 +170,18 @@ func (d decoding) run(b *nn.Builder, ids *gorgonia.Node, embed func() (nn.Output
 	if err := b.CheckContext(ids, d.config.Context); err != nil {
 		return nil, err
 	}
-	if w := d.config.Window; w > 0 && ids.Shape()[1] >= w {
-		return nil, fmt.Errorf("sliding_window %d with sequences of %d tokens: attention in a window is not supported; make sequences shorter than the window", w, ids.Shape()[1])
-	}
 	x, err := embed()
 	if err != nil {
 		return nil, err
 	}
 	positions := ids
+	var mask *gorgonia.Node
 	if b.Eager() {
 		if positions, err = b.Positions(ids, true); err != nil {
 			return nil, err
 		}
 		b.Hold(x.One(), positions)
-		if err := b.LookForPacked(positions, ids); err != nil {
+		if mask, err = d.masks(b, positions, ids); err != nil {
 			return nil, err
 		}
 	}
@@ -168,20 +190,71 @@ func (d decoding) run(b *nn.Builder, ids *gorgonia.Node, embed func() (nn.Output
 			return nil, err
 		}
 	}
-	table, err := b.Call("rotary_emb", d.rotary, positions)
+	tables, err := d.tables(b, positions)
 	if err != nil {
 		return nil, err
 	}
 	for i, l := range d.layers {
-		in := []*gorgonia.Node{x.One(), table.Nodes[0], table.Nodes[1]}
+		in := append([]*gorgonia.Node{x.One()}, tables[d.config.layer(i).local()]...)
 		if b.Eager() {
 			in = append(in, positions) // not read, but handed on
+			if mask != nil && d.config.layer(i).Window > 0 {
+				in = append(in, mask)
+			}
 		}
 		if x, err = b.CallBlock(fmt.Sprintf("layers.%d", i), l, in...); err != nil {
 			return nil, err
 		}
 	}
 	return x.One(), nil
+}
+
+// masks makes the masks that transformers' models make for all layers, each kind
+// its own: that of a window, which is nil where every query sees all keys, and none
+// for causal attention.
+func (d decoding) masks(b *nn.Builder, positions, ids *gorgonia.Node) (mask *gorgonia.Node, err error) {
+	for _, window := range d.config.windows() {
+		if err := b.LookForPacked(positions, ids); err != nil {
+			return nil, err
+		}
+		if window == 0 || b.Keys(ids) < window {
+			continue
+		}
+		if b.Generating() {
+			return nil, fmt.Errorf("generating on %d tokens with sliding_window %d: how transformers' cache goes on beyond a window is not predicted; prompt and new tokens must be fewer than the window", b.Keys(ids), window)
+		}
+		if mask, err = aten.SlidingMask(ids, ids.Shape()[0], ids.Shape()[1], window); err != nil {
+			return nil, err
+		}
+		b.Hold(mask)
+	}
+	return mask, nil
+}
+
+// tables are the cosines and sines, for layers with rotary positions of their own
+// too.
+func (d decoding) tables(b *nn.Builder, positions *gorgonia.Node) (map[bool][]*gorgonia.Node, error) {
+	tables := map[bool][]*gorgonia.Node{}
+	for _, local := range []bool{true, false} {
+		rotary := d.rotary
+		if local {
+			if d.config.LocalRope == nil || !d.config.has(true) {
+				continue
+			}
+			rotary = &rotaryEmbedding{d.rotary.family, d.config.LocalRope.table}
+		} else if d.config.LocalRope != nil && !d.config.has(false) {
+			continue
+		}
+		out, err := b.Call("rotary_emb", rotary, positions)
+		if err != nil {
+			return nil, err
+		}
+		if b.Eager() {
+			b.Hold(out.Nodes...)
+		}
+		tables[local] = out.Nodes
+	}
+	return tables, nil
 }
 
 // rotaryEmbedding makes the tables of cosines and sines.
@@ -235,9 +308,9 @@ func newDecoderLayer(c decoderConfig) *decoderLayer {
 			gate: nn.NormalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
 			up:   nn.NormalLinear(c.Width, c.Inner, c.MLPBias, c.InitRange),
 			down: nn.NormalLinear(c.Inner, c.Width, c.MLPBias, c.InitRange),
-			act:  &nn.Activation{Function: "swiglu", Name: c.ActivationModule}},
-		in:   decoderNorm(c),
-		post: decoderNorm(c),
+			act:  &nn.Activation{Function: cmp.Or(c.GatedUnit, "swiglu"), Name: c.ActivationModule}},
+		in:   decoderNorm(c, c.Width),
+		post: decoderNorm(c, c.Width),
 	}
 }
 
@@ -262,7 +335,7 @@ func (l *decoderLayer) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 	x := in[0]
 	c := b.Chain()
 	h := c.Call("input_layernorm", l.in, x)
-	h = c.Call("self_attn", l.attn, h, in[1], in[2])
+	h = c.Call("self_attn", l.attn, attentionInputs(h, in)...)
 	if l.attnDrop != nil {
 		h = c.Call("resid_attn_dropout", l.attnDrop, h)
 	}
@@ -275,6 +348,17 @@ func (l *decoderLayer) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, 
 	}
 	x = nn.With(c, b.Add, x, h)
 	return nn.Tensor(x), c.Err()
+}
+
+// attentionInputs are what a layer, called with in, hands on to its attention
+// beside hidden states: cosines, sines and, in the eager composition, the mask of a
+// window.
+func attentionInputs(x *gorgonia.Node, in []*gorgonia.Node) []*gorgonia.Node {
+	out := []*gorgonia.Node{x, in[1], in[2]}
+	if len(in) > 4 {
+		out = append(out, in[4])
+	}
+	return out
 }
 
 // decoderAttention is causal attention with rotary positions and grouped
@@ -311,7 +395,7 @@ func (a *decoderAttention) normalize(c *nn.Chain, name string, norm *nn.RMSNorm,
 
 func (a *decoderAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
 	if b.Eager() {
-		return a.eager(b, in[0], in[1], in[2])
+		return a.eager(b, in...)
 	}
 	x, cos, sin := in[0], in[1], in[2]
 	c := b.Chain()
@@ -321,13 +405,20 @@ func (a *decoderAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outp
 	q = nn.With3(c, op.Rope, q, cos, sin, a.config.Heads)
 	k = nn.With3(c, op.Rope, k, cos, sin, a.config.KVHeads)
 	h := c.Apply(func() (*gorgonia.Node, error) {
-		return b.Attention(q, k, v, a.config.Heads, a.config.KVHeads, b.Dropping(a.config.AttentionDropout))
+		return b.Attention(q, k, v, a.config.Heads, a.config.KVHeads, a.config.options(b))
 	})
 	h = c.Call("o_proj", a.o, h)
 	return nn.Tuple(h), c.Err()
 }
 
-// gatedMLP is the gated MLP: down(silu(gate(x)) · up(x)).
+// options are those of a layer's attention.
+func (c decoderConfig) options(b *nn.Builder) op.AttentionOptions {
+	o := b.Dropping(c.AttentionDropout)
+	o.Window, o.Scale, o.SoftCap = c.Window, c.QueryScale, c.ScoreCap
+	return o
+}
+
+// gatedMLP is the gated MLP: down(act(gate(x)) · up(x)).
 type gatedMLP struct {
 	config         decoderConfig
 	gate, up, down *nn.Linear

@@ -7,47 +7,79 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
-// eager is transformers' attention with rotary positions, sdpa.
-func (a *decoderAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Output, error) {
+// eager is transformers' attention with rotary positions, sdpa, on hidden states,
+// cosines, sines and, if there is a window, its mask.
+func (a *decoderAttention) eager(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	x, cos, sin := in[0], in[1], in[2]
 	heads, kv := a.config.Heads, a.config.KVHeads
-	way, err := aten.ChooseSDPA(b.Computing(), heads, kv, a.config.HeadDim, false)
+	o, err := a.config.attending(b, in)
 	if err != nil {
 		return nn.Output{}, err
 	}
 	c := b.Chain()
-	view := func(n *gorgonia.Node, copies bool) *gorgonia.Node {
-		return nn.With(c, aten.Heads, n, copies)
+	view := func(n *gorgonia.Node, heads int, copies bool) *gorgonia.Node {
+		return nn.With(c, aten.Heads, n, copies && heads > 1) // one has both orders
 	}
 	// Gradients are copied to the order of dimensions that a projection has; a norm
 	// is before that.
-	project := func(name string, l *nn.Linear, norm string, n *nn.RMSNorm, heads int) (*gorgonia.Node, *gorgonia.Node) {
-		y := c.Call(name, l, x)
-		if n == nil {
-			return y, view(y, true)
-		}
-		y = a.normalize(c, norm, n, view(y, true), heads)
-		return y, view(y, false)
+	project := func(name string, l *nn.Linear, heads int) *gorgonia.Node {
+		return view(c.Call(name, l, x), heads, true)
 	}
-	q0, q := project("q_proj", a.q, "q_norm", a.queryNorm, heads)
-	k0, k := project("k_proj", a.k, "k_norm", a.keyNorm, kv)
-	// The gradient of the values has the order of dimensions that they have
-	// themselves, which a cache changes, but from the memory-efficient kernel.
-	v := view(c.Call("v_proj", a.v, x), way == aten.SDPAMath && heads != kv || way == aten.SDPACuDNN && b.Caching())
+	norm := func(name string, n *nn.RMSNorm, y *gorgonia.Node, heads int) (*gorgonia.Node, *gorgonia.Node) {
+		if n == nil {
+			return y, y
+		}
+		y = a.normalize(c, name, n, y, heads)
+		return y, view(y, heads, false)
+	}
+	var q, k, q0, k0 *gorgonia.Node
+	if a.config.NormalizeLast {
+		q, k = project("q_proj", a.q, heads), project("k_proj", a.k, kv)
+	} else {
+		q0, q = norm("q_norm", a.queryNorm, project("q_proj", a.q, heads), heads)
+		k0, k = norm("k_norm", a.keyNorm, project("k_proj", a.k, kv), kv)
+	}
+	v := view(c.Call("v_proj", a.v, x), kv, o.copiesValues(b, heads != kv))
+	if a.config.NormalizeLast {
+		q0, q = norm("q_norm", a.queryNorm, q, heads)
+		k0, k = norm("k_norm", a.keyNorm, k, kv)
+	}
 	q = nn.With3(c, aten.Rope, q, cos, sin, heads)
 	k = nn.With3(c, aten.Rope, k, cos, sin, kv)
 	if c.Err() != nil {
 		return nn.Output{}, c.Err()
 	}
 	b.KeepUntil(k, q0, k0)
-	return a.config.attendEager(b, q, k, v, attending{way: way}, "o_proj", a.o)
+	return a.config.attendEager(b, q, k, v, o, "o_proj", a.o)
 }
 
 // attending is how queries, keys and values are attended to.
 type attending struct {
 	way aten.SDPA
+	// mask is that of a window; nil for causal attention.
+	mask *gorgonia.Node
 	// headsFirst says that queries lie (B, H, T, D), as cuDNN's result then does,
 	// too.
 	headsFirst bool
+}
+
+// attending is how PyTorch attends in a layer that is called with in.
+func (d decoderConfig) attending(b *nn.Builder, in []*gorgonia.Node) (o attending, err error) {
+	kv := d.KVHeads
+	if len(in) > 3 {
+		o.mask = in[3]
+		kv = d.Heads // keys and values are repeated
+	}
+	o.way, err = aten.ChooseSDPA(b.Computing(), d.Heads, kv, d.HeadDim, false)
+	return o, err
+}
+
+// copiesValues says that the gradient of the values is copied to the order of
+// dimensions that a projection has. It comes in that which they have themselves,
+// which a cache changes, but from the memory-efficient kernel, and heads first
+// where heads are shared and repeated.
+func (o attending) copiesValues(b *nn.Builder, shared bool) bool {
+	return shared && (o.way == aten.SDPAMath || o.mask != nil) || o.way == aten.SDPACuDNN && b.Caching()
 }
 
 // attendEager is attention on queries, keys and values, and the projection of
@@ -66,12 +98,32 @@ func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o atte
 		b.Cache(k, v)
 	}
 	b.Hold(q, k, v)
-	with := b.Dropping(d.AttentionDropout)
-	var h *gorgonia.Node
+	with := d.options(b)
+	var bias, h *gorgonia.Node
+	if o.mask != nil {
+		if kv > 1 || way == aten.SDPAMath { // one head is expanded, a view
+			k = nn.With2(c, aten.RepeatKV, k, heads, kv)
+			v = nn.With2(c, aten.RepeatKV, v, heads, kv)
+			kv = heads
+		}
+	} else {
+		with.Window = 0 // every query sees all keys
+	}
+	mask := func() {
+		if o.mask != nil {
+			bias = c.Apply(func() (*gorgonia.Node, error) {
+				return aten.MaskBias(o.mask, b.Computing(), q.Shape()[0], way, b.Serial())
+			})
+		}
+	}
 	if b.Generating() && (way != aten.SDPAMath || q.Shape()[1] == 1) {
 		h = c.Apply(func() (*gorgonia.Node, error) { return aten.AttentionForward(q, k, v, heads, kv, way) })
 	} else if way == aten.SDPAMath {
-		m, err := aten.MathAttentionOf(q, k, v, heads, kv, with, nil, b.Serial)
+		mask()
+		if c.Err() != nil {
+			return nn.Output{}, c.Err()
+		}
+		m, err := aten.MathAttentionOf(q, k, v, heads, kv, with, bias, b.Serial)
 		if err != nil {
 			return nn.Output{}, err
 		}
@@ -83,7 +135,8 @@ func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o atte
 		v = c.Then(b.Autocast, v)
 		k = c.Then(b.Autocast, k)
 		q = c.Then(b.Autocast, q)
-		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way, with, nil) })
+		mask()
+		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way, with, bias) })
 		if o.headsFirst && way == aten.SDPACuDNN {
 			h = c.Then(aten.Contiguous, h)
 		}

@@ -28,6 +28,10 @@ var small = map[string]map[string]any{
 		"num_attention_heads": 8.0, "num_key_value_heads": 2.0, "max_position_embeddings": 64.0},
 	"gpt_neox": {"model_type": "gpt_neox", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 2.0, "max_position_embeddings": 64.0},
+	"gemma2": {"model_type": "gemma2", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 2.0,
+		"num_attention_heads": 8.0, "num_key_value_heads": 2.0, "head_dim": 4.0, "max_position_embeddings": 64.0},
+	"gemma3_text": {"model_type": "gemma3_text", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 2.0,
+		"num_attention_heads": 8.0, "num_key_value_heads": 2.0, "head_dim": 4.0, "max_position_embeddings": 64.0},
 	"phi3": {"model_type": "phi3", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
 		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"qwen3": {"model_type": "qwen3", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
@@ -162,7 +166,7 @@ func TestEveryKeyOfTheTable(t *testing.T) {
 func TestReadKeysMatter(t *testing.T) {
 	other := map[string]any{"dims": []any{3.0, 4.0}, "dropout": 0.2, "n_inner": 20.0, "activation_function": "relu", "layer_norm_epsilon": 1e-4,
 		"embd_pdrop": 0.2, "resid_pdrop": 0.2, "attn_pdrop": 0.2, "partial_rotary_factor": 0.5, "head_dim": 8.0, "hidden_act": "swish", "rms_norm_eps": 1e-4, "attention_bias": true, "hidden_dropout": 0.2, "layer_norm_eps": 1e-4, "use_parallel_residual": false, "rotary_pct": 0.5, "rotary_emb_base": 5e5,
-		"mlp_bias": true, "attention_dropout": 0.2, "rope_theta": 5e5, "initializer_range": 0.5, "use_cache": false,
+		"mlp_bias": true, "attention_dropout": 0.2, "rope_theta": 5e5, "initializer_range": 0.5, "sliding_window_pattern": 2.0, "use_cache": false,
 		"rope_scaling":    map[string]any{"type": "linear", "factor": 2.0},
 		"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 5e5}}
 	for _, k := range models.Keys() {
@@ -174,20 +178,24 @@ func TestReadKeysMatter(t *testing.T) {
 		switch {
 		case k.Name == "attention_bias" && k.Family == "gpt_neox":
 			v = false
+		case k.Name == "rope_parameters" && k.Family == "gemma3_text":
+			v = map[string]any{"full_attention": map[string]any{"rope_theta": 5e5}}
+		case k.Name == "layer_types" && strings.HasPrefix(k.Family, "gemma"):
+			v = []any{"full_attention", "sliding_attention"}
 		case ok:
 		case k.Name == "tie_word_embeddings":
-			v = k.Family != "gpt2"
+			v = k.Family != "gpt2" && !strings.HasPrefix(k.Family, "gemma")
 		case k.Name == "dtype" || k.Name == "torch_dtype":
 			c, err := parse(t, with(base, k.Name, "bfloat16"))
 			if key, dtype := c.Precision(); err != nil || key != k.Name || dtype != "bfloat16" {
 				t.Errorf("%s: %s bfloat16 is %q of %q (%v)", k.Family, k.Name, dtype, key, err)
 			}
 			continue
-		case k.Name == "original_max_position_embeddings" || k.Name == "max_window_layers" || k.Name == "sliding_window" && k.Family != "mistral" && k.Family != "phi3" || k.Name == "use_sliding_window":
+		case k.Name == "original_max_position_embeddings" || k.Name == "max_window_layers" || k.Name == "sliding_window" && strings.HasPrefix(k.Family, "qwen") || k.Name == "use_sliding_window":
 			continue // of others: TestRefusals
 		case strings.HasPrefix(k.Name, "n_") && k.Name != "n_positions" && k.Name != "n_ctx", strings.HasPrefix(k.Name, "num_attention"), strings.HasPrefix(k.Name, "num_key"):
 			v = 1.0
-			if k.Family == "mistral" && k.Name == "num_attention_heads" {
+			if base["num_key_value_heads"] == 2.0 && k.Name == "num_attention_heads" {
 				v = 2.0
 			}
 			if k.Name == "n_layer" {

@@ -8,7 +8,7 @@ var mistralFamily = family{
 	name: "mistral",
 	keys: transformersKeys(decoderKeys, []keyRow{
 		{"attention_bias mlp_bias", KeyLimited, no, "there is none"},
-		{"sliding_window", KeyRead, nil, "the keys that a query sees, 4096 when absent, null for all: sequences must be shorter"},
+		{"sliding_window", KeyRead, nil, "the keys that a query sees, 4096 when absent, null for all"},
 		{"use_sliding_window", KeyInert, nil, "sliding_window alone decides"},
 		{"max_window_layers", KeyInert, nil, "sliding_window holds for all layers"},
 	}),

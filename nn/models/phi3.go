@@ -16,7 +16,7 @@ var phi3Family = family{
 	keys: transformersKeys(decoderKeys, []keyRow{
 		{"attention_bias mlp_bias", KeyLimited, no, "there is none"},
 		{"partial_rotary_factor", KeyRead, nil, "the part of a head that is turned; all of it when absent"},
-		{"sliding_window", KeyRead, nil, "the keys that a query sees, all when absent or null: sequences must be shorter"},
+		{"sliding_window", KeyRead, nil, "the keys that a query sees, all when absent or null"},
 		{"use_sliding_window", KeyInert, nil, "sliding_window alone decides"},
 		{"max_window_layers", KeyInert, nil, "sliding_window holds for all layers"},
 		{"resid_pdrop", KeyRead, nil, "dropout's probability; 0 when absent"},
@@ -27,7 +27,9 @@ var phi3Family = family{
 		l := r.decoder("Phi3", decoderDefaults{context: 4096, epsilon: 1e-5, rope: ropeDefaults{turned: 1}})
 		l.Window = r.window(0)
 		drop := r.probability("resid_pdrop", 0)
-		return func() nn.Module { return newDecoderOf(l, func() nn.Module { return newPhi3Layer(l, drop) }) }
+		return func() nn.Module {
+			return newDecoderOf(l, func(l decoderConfig) nn.Module { return newPhi3Layer(l, drop) })
+		}
 	},
 	resize: resizeDecoder,
 	depth:  "num_hidden_layers", dropouts: []string{"resid_pdrop"}, attentionDropout: "attention_dropout",
@@ -48,8 +50,8 @@ func newPhi3Layer(c decoderConfig, drop float64) *decoderLayer {
 		config:   c,
 		attn:     &phi3Attention{config: c, out: nn.NormalLinear(q, c.Width, false, c.InitRange), qkv: packed(q, kv, kv)},
 		mlp:      &phi3MLP{gateUp: packed(c.Inner, c.Inner), down: nn.NormalLinear(c.Inner, c.Width, false, c.InitRange), act: &nn.Activation{Function: "swiglu", Name: c.ActivationModule}},
-		in:       decoderNorm(c),
-		post:     decoderNorm(c),
+		in:       decoderNorm(c, c.Width),
+		post:     decoderNorm(c, c.Width),
 		attnDrop: &nn.Dropout{P: drop},
 		mlpDrop:  &nn.Dropout{P: drop},
 	}
@@ -72,7 +74,7 @@ func (a *phi3Attention) Members(m *nn.Members) {
 // Forward takes x (B, T, C) and the rotary tables.
 func (a *phi3Attention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
 	if b.Eager() {
-		return a.eager(b, in[0], in[1], in[2])
+		return a.eager(b, in...)
 	}
 	x, cos, sin, heads, kv := in[0], in[1], in[2], a.config.Heads, a.config.KVHeads
 	c := b.Chain()
@@ -80,16 +82,16 @@ func (a *phi3Attention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output,
 	q := nn.With3(c, op.Rope, qkv[0], cos, sin, heads)
 	k := nn.With3(c, op.Rope, qkv[1], cos, sin, kv)
 	h := c.Apply(func() (*gorgonia.Node, error) {
-		return b.Attention(q, k, qkv[2], heads, kv, b.Dropping(a.config.AttentionDropout))
+		return b.Attention(q, k, qkv[2], heads, kv, a.config.options(b))
 	})
 	h = c.Call("o_proj", a.out, h)
 	return nn.Tuple(h), c.Err()
 }
 
 // eager is transformers' function, sdpa.
-func (a *phi3Attention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Output, error) {
-	d := a.config
-	way, err := aten.ChooseSDPA(b.Computing(), d.Heads, d.KVHeads, d.HeadDim, false)
+func (a *phi3Attention) eager(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, error) {
+	x, cos, sin, d := in[0], in[1], in[2], a.config
+	o, err := d.attending(b, in)
 	if err != nil {
 		return nn.Output{}, err
 	}
@@ -100,9 +102,9 @@ func (a *phi3Attention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Out
 	q := nn.With3(c, aten.Columns, qkv, 1, 0, width)
 	k := nn.With3(c, aten.Columns, qkv, 1, width, kv)
 	v := nn.With3(c, aten.Columns, qkv, 1, width+kv, kv)
-	q = nn.With(c, aten.Heads, q, true)
-	k = nn.With(c, aten.Heads, k, true)
-	v = nn.With(c, aten.Heads, v, way == aten.SDPAMath && d.Heads != d.KVHeads)
+	q = nn.With(c, aten.Heads, q, d.Heads > 1)
+	k = nn.With(c, aten.Heads, k, d.KVHeads > 1)
+	v = nn.With(c, aten.Heads, v, d.KVHeads > 1 && d.Heads != d.KVHeads && (o.way == aten.SDPAMath || o.mask != nil))
 	q1, q2 := turnedHeads(c, q, d.Heads, cos)
 	k1, k2 := turnedHeads(c, k, d.KVHeads, cos)
 	q = joinHeads(c, nn.With3(c, aten.RopePart, q1, cos, sin, d.Heads), q2, q)
@@ -110,7 +112,8 @@ func (a *phi3Attention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Out
 	if c.Err() != nil {
 		return nn.Output{}, c.Err()
 	}
-	return d.attendEager(b, q, k, v, attending{way: way, headsFirst: true}, "o_proj", a.out)
+	o.headsFirst = true
+	return d.attendEager(b, q, k, v, o, "o_proj", a.out)
 }
 
 // turnedHeads is aten.TurnedHeads in a chain.

@@ -162,7 +162,11 @@ func AttentionPacked(split *gorgonia.Node, heads int, way SDPA, o op.AttentionOp
 //
 // bias is what MaskBias makes of a mask, which PyTorch needs for what is not
 // all of causal attention or all keys: a window. It is kept for the gradient. What
-// counts is computed from the options. The kernels have no soft cap.
+// A single key/value head with a mask is expanded, a view: the kernels then know
+// nothing of heads that share it, and its gradients are summed behind them.
+//
+// counts is computed from the options. The kernels have no soft cap, which
+// transformers then leaves out: memory is predicted, and nothing is computed.
 //
 // Kernels, WAY being efficient or cudnn (kernel.Attention):
 //
@@ -177,13 +181,21 @@ func Attention(q, k, v *gorgonia.Node, heads, kvHeads int, way SDPA, o op.Attent
 	if err != nil {
 		return nil, err
 	}
-	if (a.Window > 0) != (bias != nil) {
-		return nil, fmt.Errorf("attention: a window of %d keys and a mask go together", a.Window)
+	if a.Window > 0 && bias == nil {
+		return nil, fmt.Errorf("attention: a window of %d keys needs a mask", a.Window)
 	}
-	if bias != nil {
+	switch {
+	case bias != nil && kvHeads == 1 && heads > 1:
+		return eagerAttentionNode(a, "expanded", way, q, k, v, bias)
+	case bias != nil:
 		return eagerAttentionNode(a, "masked", way, q, k, v, bias)
 	}
 	return eagerAttentionNode(a, "separate", way, q, k, v)
+}
+
+// uncapped refuses to compute attention that would lack a model's soft cap.
+func uncapped(*device.Call) error {
+	return fmt.Errorf("PyTorch's scaled_dot_product_attention has no soft cap: attention with one is predicted only; use the fused composition")
 }
 
 func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgonia.Node) (*gorgonia.Node, error) {
@@ -195,10 +207,7 @@ func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgon
 	if err != nil {
 		return nil, err
 	}
-	if a.SoftCap > 0 {
-		return nil, fmt.Errorf("attention: PyTorch's scaled_dot_product_attention has no soft cap")
-	}
-	packed, masked := form == "packed", form == "masked"
+	packed, masked, expanded := form == "packed", form == "masked" || form == "expanded", form == "expanded"
 	name := "aten._scaled_dot_product_efficient_attention"
 	rows := device.Spec{DType: statistics(dt), Shape: []int{a.Batch, a.Heads, a.Queries}}
 	m := &memoryScript{}
@@ -217,11 +226,18 @@ func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgon
 	}
 	d.Kernel, d.Memory = name, m.steps
 	d.Host = host.For(dt, eagerAttention[float32](packed), eagerAttention[float64](packed))
+	if a.SoftCap > 0 {
+		d.Host = uncapped
+	}
 	q := d.Out
-	kv := device.Spec{DType: dt, Shape: []int{a.Batch, a.Keys, a.KVHeads * a.Size}}
+	spent := a // as the kernels see heads
+	if expanded {
+		spent.KVHeads = a.Heads
+	}
+	kv := device.Spec{DType: dt, Shape: []int{a.Batch, a.Keys, spent.KVHeads * a.Size}}
 	gradient := func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 		g := op.Description{Kernel: name + "_backward", Out: q, Extras: []device.Spec{kv, kv},
-			Attributes: d.Attributes, FLOPs: 5 * a.Products(), Memory: attentionBackwardMemory(a, way, dt),
+			Attributes: d.Attributes, FLOPs: 5 * a.Products(), Memory: attentionBackwardMemory(spent, way, dt),
 			Host: host.For(dt, eagerAttentionBackward[float32](form), eagerAttentionBackward[float64](form)), Random: d.Random}
 		for i := range d.Extras {
 			g.Uses = append(g.Uses, op.Use{Node: out, Extra: i})
@@ -243,6 +259,11 @@ func eagerAttentionNode(a kernel.Attention, form string, way SDPA, in ...*gorgon
 			return nil, err
 		}
 		dv, err := op.Pick(dq, 1)
+		if err == nil && expanded {
+			if dv, err = sumHeads(dv, in[2], a, 1); err == nil {
+				dk, err = sumHeads(dk, in[1], a, 0)
+			}
+		}
 		return gorgonia.Nodes{dq, dk, dv, nil}[:len(in)], err
 	}
 	if packed && len(in) == 2 {
@@ -318,6 +339,8 @@ func eagerAttentionBackward[T device.Float](form string) host.Kernel {
 		a := c.Attributes.(kernel.Attention)
 		in := c.In
 		switch form {
+		case "expanded":
+			return expandedGradients[T](c, a)
 		case "masked":
 			in = append(slices.Clone(in[:5]), in[6])
 		case "packed":

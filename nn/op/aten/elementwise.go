@@ -287,11 +287,23 @@ func sumLast[T device.Float](c *device.Call) error {
 	return nil
 }
 
+// MulByColumns is MulColumns with the factors exchanged, x·w, whose gradients come in
+// the other order.
+func MulByColumns(x, w *gorgonia.Node) (*gorgonia.Node, error) {
+	return mulColumnsOf(x, w, true)
+}
+
 // MulColumns is w·x, w having one element for each column of x: w is (C), x is
 // (…, C).
 //
 // Kernels (kernel.Rows): aten.mul x, w → y; aten.mul, aten.sum.
 func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
+	return mulColumnsOf(x, w, false)
+}
+
+// mulColumnsOf is x·w, or w·x. PyTorch makes the gradient of the second factor
+// first.
+func mulColumnsOf(x, w *gorgonia.Node, byColumns bool) (*gorgonia.Node, error) {
 	s, rows, cols, err := op.LastDimension("mul", x)
 	if err != nil {
 		return nil, err
@@ -301,6 +313,21 @@ func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	d := op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Rows{Rows: rows, Columns: cols},
 		Host: host.For(s.DType, mulColumns[float32], mulColumns[float64])}
+	if byColumns {
+		gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+			t, err := applyTo("aten.mul", s, productsOf(s.DType), dy, in[0])
+			if err != nil {
+				return nil, err
+			}
+			dx, err := op.Apply(d, nil, nil, dy, in[1])
+			if err != nil {
+				return nil, err
+			}
+			dw, err := columnSum(t, in[1], int64(rows), int64(cols))
+			return gorgonia.Nodes{dx, dw}, err
+		}
+		return op.Apply(d, []bool{true, true}, gradient, x, w)
+	}
 	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := op.Apply(d, nil, nil, dy, in[0])
 		if err != nil {

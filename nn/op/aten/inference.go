@@ -73,14 +73,14 @@ func QueriesKeysValues(qkv *gorgonia.Node) (q, k, v *gorgonia.Node, err error) {
 // (rows, tokens) that generating hands on, to see that nothing is masked.
 //
 // Kernel: aten.all like → answer.
-func GenerationMask(like *gorgonia.Node, rows, tokens int) (*gorgonia.Node, error) {
+func GenerationMask(like *gorgonia.Node, rows, tokens, serial int) (*gorgonia.Node, error) {
 	n := int64(rows) * int64(tokens)
 	m := &memoryScript{}
 	booleans := m.temporary(n)
 	one := m.temporary(8)
 	wide := m.temporary(8 * n)
 	m.drop(wide).result(0).drop(one, booleans)
-	return op.Apply(op.Description{Kernel: "aten.all", Out: device.Spec{DType: device.Uint8, Shape: []int{1}}, Serial: n,
+	return op.Apply(op.Description{Kernel: "aten.all", Out: device.Spec{DType: device.Uint8, Shape: []int{1}}, Serial: int64(serial),
 		Memory: m.steps, Host: unsupported}, nil, nil, like)
 }
 

@@ -58,10 +58,11 @@ func slidingMask(c *device.Call) error {
 // MaskBias is what scaled_dot_product_attention makes of a mask (Tq, Tk) for rows
 // sequences before it calls a kernel: (B, 1, Tq, Tk) numbers, 0 where the mask
 // has 1 and −∞ elsewhere. The memory-efficient kernel has rows of a multiple of 8
-// elements, which are copied where there are none.
+// elements, which are copied where there are none. serial tells apart what PyTorch
+// makes anew in each layer.
 //
 // Kernel: aten.mask_bias mask → bias.
-func MaskBias(mask *gorgonia.Node, dt device.DType, rows int, way SDPA) (*gorgonia.Node, error) {
+func MaskBias(mask *gorgonia.Node, dt device.DType, rows int, way SDPA, serial int) (*gorgonia.Node, error) {
 	s, err := op.SpecOf(mask)
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func MaskBias(mask *gorgonia.Node, dt device.DType, rows int, way SDPA) (*gorgon
 	if len(s.Shape) != 2 || s.DType != device.Uint8 || rows < 1 {
 		return nil, fmt.Errorf("mask bias: a mask of %v for %d rows: expected bytes (queries, keys)", s, rows)
 	}
-	d := op.Description{Kernel: "aten.mask_bias", Out: device.Spec{DType: dt, Shape: []int{rows, 1, s.Shape[0], s.Shape[1]}},
+	d := op.Description{Kernel: "aten.mask_bias", Serial: int64(serial), Out: device.Spec{DType: dt, Shape: []int{rows, 1, s.Shape[0], s.Shape[1]}},
 		Host: host.For(dt, maskBias[float32], maskBias[float64])}
 	m := &memoryScript{}
 	zero, infinity := m.temporary(dt.Size()), m.temporary(dt.Size())
@@ -123,12 +124,45 @@ func RepeatKV(x *gorgonia.Node, heads, kvHeads int) (*gorgonia.Node, error) {
 	out := device.Spec{DType: s.DType, Shape: slices.Clone(s.Shape)}
 	out.Shape[2] = heads * sizes.size
 	gradient := func(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := op.Apply(op.Description{Kernel: "aten.sum", Out: s, Attributes: sizes,
-			Host: host.For(s.DType, sumCopies[float32], sumCopies[float64])}, nil, nil, dy)
+		dx, err := sumOfCopies(dy, s, sizes)
 		return gorgonia.Nodes{dx}, err
 	}
 	return op.Apply(op.Description{Kernel: "aten.repeat_kv", Out: out, Attributes: sizes,
 		Host: host.For(s.DType, copyHeads[float32], copyHeads[float64])}, []bool{true}, gradient, x)
+}
+
+// sumOfCopies sums dy (B, T, H·D) over heads that are copies: x's gradient, of s.
+func sumOfCopies(dy *gorgonia.Node, s device.Spec, sizes headSizes) (*gorgonia.Node, error) {
+	return op.Apply(op.Description{Kernel: "aten.sum", Out: s, Attributes: sizes,
+		Host: host.For(s.DType, sumCopies[float32], sumCopies[float64])}, nil, nil, dy)
+}
+
+// sumHeads is the gradient of the one head x of keys (0) or values (1).
+func sumHeads(dy, x *gorgonia.Node, a kernel.Attention, which int) (*gorgonia.Node, error) {
+	return sumOfCopies(dy, op.OperandSpec(x), headSizes{a.Batch, a.Keys, a.Heads, 1, a.Size, which})
+}
+
+// expandedGradients are those of attention on one key/value head (Attention), as
+// that of the first head; those of the others are zero.
+func expandedGradients[T device.Float](c *device.Call, a kernel.Attention) error {
+	inner := *c
+	inner.Out = []device.Tensor{c.Out[0]}
+	one := []int{a.Batch, a.Keys, a.Size}
+	for i := range 2 {
+		t := c.Out[1+i]
+		t.Shape = one
+		inner.Out = append(inner.Out, t)
+	}
+	host.AttentionGradients(&inner, append(slices.Clone(c.In[:5]), c.In[6]), make([]T, a.Batch*a.Heads*a.Queries))
+	for _, out := range c.Out[1:] { // from the end, so that nothing is read that was written
+		y := device.Floats[T](out)
+		for row := a.Batch*a.Keys - 1; row >= 0; row-- {
+			to := y[row*a.Heads*a.Size:][:a.Heads*a.Size]
+			copy(to, y[row*a.Size:][:a.Size])
+			clear(to[a.Size:])
+		}
+	}
+	return nil
 }
 
 func copyHeads[T device.Float](c *device.Call) error {

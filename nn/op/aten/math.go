@@ -281,10 +281,8 @@ func (a *mathAttention) configure(o op.AttentionOptions, bias *gorgonia.Node) er
 	switch {
 	case err != nil:
 		return err
-	case o.SoftCap > 0:
-		return fmt.Errorf("attention: PyTorch's scaled_dot_product_attention has no soft cap")
-	case (s.Window > 0) != (bias != nil):
-		return fmt.Errorf("attention: a window of %d keys and a mask go together", s.Window)
+	case s.Window > 0 && bias == nil:
+		return fmt.Errorf("attention: a window of %d keys needs a mask", s.Window)
 	}
 	a.options = o
 	return nil

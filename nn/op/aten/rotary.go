@@ -64,10 +64,10 @@ func RotaryTable(positions *gorgonia.Node, dt device.DType, a kernel.RotaryTable
 
 // PackedSequences is what transformers' mask builder does with the positions of
 // B sequences to see that each row is one: it makes and drops small tensors.
-// The result is its answer, one byte.
+// The result is its answer, one byte. serial tells apart looks for several masks.
 //
 // Kernel: aten.packed positions → answer.
-func PackedSequences(positions *gorgonia.Node, rows int) (*gorgonia.Node, error) {
+func PackedSequences(positions *gorgonia.Node, rows, serial int) (*gorgonia.Node, error) {
 	b, t := int64(rows), int64(positions.Shape()[1])
 	m := &memoryScript{}
 	first := m.temporary(8 * b)
@@ -83,7 +83,7 @@ func PackedSequences(positions *gorgonia.Node, rows int) (*gorgonia.Node, error)
 	return op.Apply(op.Description{
 		Kernel: "aten.packed",
 		Out:    device.Spec{DType: device.Uint8, Shape: []int{1}},
-		Serial: b,
+		Serial: int64(serial),
 		Memory: m.steps,
 		Host: func(c *device.Call) error {
 			c.Out[0].RawBytes()[0] = 1

@@ -109,8 +109,12 @@ func (a mathAttention) scores(q, k, bias *gorgonia.Node) (*gorgonia.Node, error)
 	if bias == nil {
 		operands = operands[:2]
 	}
+	h := product{x: &queries, y: &keyed, ty: true, biased: bias != nil}.kernel(a.dt)
+	if a.options.SoftCap > 0 {
+		h = uncapped
+	}
 	return op.Apply(op.Description{Kernel: "aten.bmm", Out: a.square(), Attributes: a.of(-1), MatrixProduct: true, FLOPs: flops,
-		Host: product{x: &queries, y: &keyed, ty: true, biased: bias != nil}.kernel(a.dt)}, []bool{true, true, false}[:len(operands)], gradient, operands...)
+		Host: h}, []bool{true, true, false}[:len(operands)], gradient, operands...)
 }
 
 // softmax is PyTorch's _safe_softmax over the keys.
