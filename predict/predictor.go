@@ -38,6 +38,10 @@ type Workload struct {
 	OptimizerOptions      optim.Options
 	Precision             precision.Precision
 	GradientCheckpointing bool
+	// Converted has parameters of bfloat16 made in float32 first, and then
+	// converted one by one (model.to(torch.bfloat16)); otherwise they are made in
+	// bfloat16, as from_pretrained(dtype="bfloat16") does.
+	Converted bool
 	// KeepGradients has zero_grad set gradients to zero instead of dropping
 	// them.
 	KeepGradients bool
@@ -392,7 +396,12 @@ func (p *predictor) materialize() error {
 	if p.w.Composition == nn.Fused {
 		return s.Materialize(p.model, device.Float32)
 	}
-	if err := s.Materialize(p.model, device.Float32); err != nil {
+	dt := p.w.Precision.Parameters()
+	made := dt
+	if p.w.Converted {
+		made = device.Float32
+	}
+	if err := s.Materialize(p.model, made); err != nil {
 		return err
 	}
 	label := instrument.Label{Category: instrument.Parameter, Op: "buffer"}
@@ -405,17 +414,19 @@ func (p *predictor) materialize() error {
 		buffers = append(buffers, v)
 	}
 	if tied := models.TiedHead(p.model); tied != nil {
-		v, err := s.Allocate(device.Spec{DType: device.Float32, Shape: tied}, label)
+		v, err := s.Allocate(device.Spec{DType: made, Shape: tied}, label)
 		if err != nil {
 			return err
 		}
 		v.Release()
 	}
-	dt := p.w.Precision.Parameters()
 	if dt == device.Float32 {
 		return nil
 	}
 	for _, q := range s.Parameters() {
+		if made == dt {
+			break
+		}
 		if err := s.Convert(q, dt); err != nil {
 			return err
 		}

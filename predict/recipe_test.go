@@ -1,10 +1,6 @@
 package predict_test
 
 import (
-	"encoding/json"
-	"maps"
-	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -44,94 +40,6 @@ func toLastAllocation(events []traceEvent) []traceEvent {
 		events = events[:len(events)-1]
 	}
 	return events
-}
-
-// finetune is a record of a training of one of transformers' models.
-type finetune struct {
-	ID        string         `json:"id"`
-	Class     string         `json:"cfgcls"`
-	Config    map[string]any `json:"cfg"`
-	Optimizer string         `json:"opt"`
-	DType     string         `json:"dtype"`
-	AMP       bool           `json:"amp"`
-	Batch     []int          `json:"batch"`
-	Trainer   bool           `json:"trainer"`
-	Arguments struct {
-		BF16 bool `json:"bf16"`
-	} `json:"args"`
-	Parameters int64                        `json:"params"`
-	Base       int64                        `json:"base"`
-	Peak       int64                        `json:"peak"`
-	PeakPhase  string                       `json:"peak_phase"`
-	Steps      []map[string]json.RawMessage `json:"steps"`
-}
-
-// TestFineTuning holds predictions of what people fine-tune to records of it: by
-// a loop that keeps the model's outputs, and by Trainer.
-func TestFineTuning(t *testing.T) {
-	b, err := os.ReadFile("testdata/finetune.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var records []finetune
-	if err := json.Unmarshal(b, &records); err != nil {
-		t.Fatal(err)
-	}
-	families := map[string]string{"LlamaConfig": "llama", "Qwen3Config": "qwen3", "MistralConfig": "mistral", "Gemma3TextConfig": "gemma3_text", "GPT2Config": "gpt2"}
-	for _, r := range records {
-		t.Run(r.ID, func(t *testing.T) {
-			r.Config["model_type"] = families[r.Class]
-			r.Config["use_cache"] = false
-			if len(r.Config) == 2 { // the class's own shape, that of GPT-2
-				maps.Copy(r.Config, map[string]any{"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12})
-			}
-			config, err := json.Marshal(r.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := smallWorkload(t, string(config), r.Batch[0], r.Batch[1], nil)
-			w.Steps, w.Optimizer, w.KeepOutputs = 3, r.Optimizer, true
-			most := 0.01
-			if r.AMP || r.Arguments.BF16 {
-				w.Precision, most = precision.BF16Mixed, 0.02
-			} else if r.DType == "bf16" {
-				w.Precision, most = precision.BF16, 0.02
-			}
-			if r.Trainer {
-				w.Recipe, w.KeepOutputs, w.Optimizer = predict.HFTrainer, false, predict.DefaultOptimizer(predict.HFTrainer)
-			}
-			p, err := predict.Predict(w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p.Failed != nil || p.Parameters != r.Parameters {
-				t.Fatalf("%d parameters, recorded are %d: %v", p.Parameters, r.Parameters, p.Failed)
-			}
-			peak := p.Recorder.Peak()
-			if e := float64(peak.AllocatedBytes)/float64(r.Peak-r.Base) - 1; math.Abs(e) > most || !r.Trainer && peak.Phase != r.PeakPhase {
-				t.Errorf("peak %d in %s is %+.3f%% off; recorded are %d in %s", peak.AllocatedBytes, peak.Phase, 100*e, r.Peak-r.Base, r.PeakPhase)
-			} else {
-				t.Logf("peak %+.3f%%", 100*e)
-			}
-			var last int64
-			for _, raw := range r.Steps[len(r.Steps)-1] {
-				var phase struct{ Reserved int64 }
-				if json.Unmarshal(raw, &phase) == nil {
-					last = max(last, phase.Reserved)
-				}
-				var n int64
-				if r.Trainer && json.Unmarshal(raw, &n) == nil {
-					last = max(last, n) // reserved is the greatest of a step's numbers
-				}
-			}
-			reserved := p.Recorder.PeakReserved().ReservedBytes
-			if e := float64(reserved)/float64(last-r.Base) - 1; math.Abs(e) > 0.05 {
-				t.Errorf("reserved %d is %+.3f%% off; recorded are %d", reserved, 100*e, last-r.Base)
-			} else {
-				t.Logf("reserved %+.3f%%", 100*e)
-			}
-		})
-	}
 }
 
 // TestKeptOutputs: what the variable outputs keeps of a step is there in the next

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/device/precision"
 	"github.com/tidemark-lab/tidemark/instrument/report"
 	"github.com/tidemark-lab/tidemark/nn"
@@ -48,6 +49,10 @@ func choicesOf(w predict.Workload, s estimateSettings) []report.Assumption {
 		report.Assumption{Name: "recipe " + string(w.Recipe), Basis: report.Assumed, Why: w.RecipeText()})
 	list = append(list, report.Assumption{Name: "attention sdpa", Basis: report.Assumed,
 		Why: "PyTorch's scaled_dot_product_attention; attn_implementation eager keeps each layer's map of batch × heads × tokens × tokens, and needs more"})
+	if w.Precision.Parameters() == device.BFloat16 {
+		list = append(list, report.Assumption{Name: "weights made in bfloat16", Basis: report.Assumed,
+			Why: "as from_pretrained(dtype=\"bfloat16\") makes them; a model that is made in float32 and converted leaves cached memory behind, and reserves more"})
+	}
 	if w.KeepsCache() {
 		list = append(list, report.Assumption{Name: "use_cache", Basis: report.Assumed,
 			Why: "the model is called without use_cache=False, so that it copies keys and values (use_cache of the config, true when absent)"})

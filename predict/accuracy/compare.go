@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tidemark-lab/tidemark/instrument"
 	"github.com/tidemark-lab/tidemark/predict"
 )
 
@@ -60,6 +61,10 @@ func Compare(r *Record) (*Comparison, error) {
 		}
 	}
 	for _, s := range p.Recorder.Steps() {
+		if o, ok := r.Steps[s.Step][wholeStep]; ok {
+			c.Phases = append(c.Phases, compareWhole(s, o, r.BaseBytes))
+			continue
+		}
 		for _, ph := range s.Phases {
 			o, ok := r.Steps[s.Step][ph.Name]
 			if !ok {
@@ -73,6 +78,21 @@ func Compare(r *Record) (*Comparison, error) {
 		}
 	}
 	return c, nil
+}
+
+// wholeStep is the name of a record's only phase where it is a step of Trainer's.
+const wholeStep = "step"
+
+// compareWhole compares a step whose phases were not told apart.
+func compareWhole(s instrument.StepRecord, o Phase, base int64) ComparedPhase {
+	first, last := s.Phases[0], s.Phases[len(s.Phases)-1]
+	whole := ComparedPhase{Step: s.Step, Name: wholeStep, Start: Figure{first.Start.AllocatedBytes, o.Start - base},
+		Peak: Figure{0, o.Peak - base}, End: Figure{last.End.AllocatedBytes, o.End - base}, Reserved: Figure{0, o.Reserved - base}}
+	for _, p := range s.Phases {
+		whole.Peak.Predicted = max(whole.Peak.Predicted, p.Peak.AllocatedBytes)
+		whole.Reserved.Predicted = max(whole.Reserved.Predicted, p.Peak.ReservedBytes)
+	}
+	return whole
 }
 
 // Worst is the greatest error in size among the phases' figures that of picks.

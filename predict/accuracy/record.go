@@ -41,6 +41,11 @@ type Record struct {
 	Steps      []map[string]Phase `json:"steps"`       // by phase
 	PeakBytes  int64              `json:"peak"`
 	PeakPhase  string             `json:"peak_phase"`
+	// recipe and keepOutputs are those of a finetune.
+	recipe      predict.Recipe
+	keepOutputs bool
+	// converted says that parameters of bfloat16 were float32 first.
+	converted bool
 }
 
 // Phase is the allocator's counters of one phase, in bytes, base included.
@@ -71,13 +76,16 @@ func Read(path string) ([]Record, error) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("records %s: %w", path, err)
 	}
+	for i := range list {
+		list[i].converted = true
+	}
 	return list, nil
 }
 
-// processBytes are the library workspaces of a whole process, as profile h200
+// processBytes are the library workspaces of a process that multiplied matrices of float32, as profile h200
 // has them, but for the second cuBLASLt workspace, which only recomputation in
 // backward takes.
-const processBytes = 65 << 20
+const processBytes = 33 << 20
 
 // Workload is the training that was recorded. What the libraries had taken
 // before is part of the base, which is left out of the comparison.
@@ -86,6 +94,7 @@ func (r *Record) Workload() (predict.Workload, error) {
 		Shape: train.BatchShape{Rows: r.Batch, Tokens: r.Tokens}, Loss: train.CrossEntropy, Steps: len(r.Steps),
 		Accumulate: r.Accumulate, Optimizer: r.Optimizer, Precision: precision.FP32,
 		GradientCheckpointing: r.GradientCheckpointing, KeepGradients: !r.SetToNone, Composition: nn.Eager,
+		Recipe: r.recipe, KeepOutputs: r.keepOutputs, Converted: r.converted,
 	}
 	if r.Loss == "mean" {
 		w.Loss = train.MeanOutput
