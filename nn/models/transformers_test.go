@@ -83,7 +83,7 @@ func TestModelsOfTransformers(t *testing.T) {
 			}
 		}
 	}
-	if s := fmt.Sprint(families); s != "map[gpt2:30 gpt_neox:15 llama:30 mistral:15 phi3:15 qwen2:30 qwen3:15]" {
+	if s := fmt.Sprint(families); s != "map[gemma2:100 gemma3_text:100 gpt2:30 gpt_neox:15 llama:30 mistral:15 phi3:15 qwen2:30 qwen3:15]" {
 		t.Errorf("models: %s", s)
 	}
 }

@@ -69,6 +69,29 @@ def neox(r):
     return tf.GPTNeoXConfig, c
 
 
+def gemma(cls):
+    def make(r):
+        kv = r.choice([1, 2, 3])
+        heads = kv * r.choice([1, 2, 3])
+        c = dict(vocab_size=r.randint(7, 60), hidden_size=heads * r.choice([2, 3, 4, 8]), intermediate_size=r.randint(5, 50), num_hidden_layers=r.randint(1, 7),
+                 num_attention_heads=heads, num_key_value_heads=kv, head_dim=r.choice([2, 4, 10]), max_position_embeddings=r.randint(16, 64),
+                 sliding_window=r.randint(1, 12))
+        for k, v in (("attention_bias", True), ("use_cache", False), ("tie_word_embeddings", False), ("query_pre_attn_scalar", 9), ("final_logit_softcapping", 2.5),
+                     ("layer_types", [r.choice(["full_attention", "sliding_attention"]) for _ in range(c["num_hidden_layers"])])):
+            if r.random() < 0.3:
+                c[k] = v
+        if cls is tf.Gemma2Config:
+            if r.random() < 0.3:
+                c.update(attn_logit_softcapping=None, final_logit_softcapping=None)
+        elif r.random() < 0.5:
+            c["rope_parameters"] = dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e5), sliding_attention=dict(rope_type="default"))
+        elif "layer_types" not in c:
+            c["sliding_window_pattern"] = r.randint(1, 7)
+        return cls, c
+
+    return make
+
+
 def elements(out):
     # A hook that looks for tensors looks into tuples, not into the records of transformers.
     if isinstance(out, torch.Tensor):
@@ -97,8 +120,9 @@ def measure(cls, values, tokens):
 
 r, rows = random.Random(5), []
 later_families = [later(cls) for cls in (tf.MistralConfig, tf.Qwen3Config, tf.Phi3Config)] + [neox]
-for i, family in enumerate([gpt2, llama, lambda r: llama(r, True), *later_families]):
-    for _ in range(30 if i < 3 else 15):
+gemmas = [gemma(cls) for cls in (tf.Gemma2Config, tf.Gemma3TextConfig)]
+for i, family in enumerate([gpt2, llama, lambda r: llama(r, True), *later_families, *gemmas]):
+    for _ in range(30 if i < 3 else 15 if i < 7 else 100):
         rows.append(json.dumps(measure(*family(r), r.randint(2, 8)), separators=(",", ":")))
 text = '{"torch":%s,"transformers":%s,"models":[\n%s\n]}\n' % (json.dumps(torch.__version__), json.dumps(tf.__version__), ",\n".join(rows))
 with open(sys.argv[1], "wb") as f, gzip.GzipFile("", "wb", 9, f, 0) as z:
