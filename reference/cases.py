@@ -102,18 +102,18 @@ HISTORIES = [
     ("oom_default", [(8, 256), (16, 256), (24, 256), (64, 256)], GPT_CHAR, "", 2 << 30),
 ]
 
-# Values: the config classes and configs of families.py. Contexts are of few positions, so that scaled rotary frequencies
-# differ within them.
+# Values: the config classes and configs of families.py.
 DECODER = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-               num_key_value_heads=2, max_position_embeddings=32)
+               num_key_value_heads=2, max_position_embeddings=96)
 
 
-NEOX = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=32)
+NEOX = dict(vocab_size=19, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=96)
 GEMMA = dict(DECODER, head_dim=6, sliding_window=5, pad_token_id=None)
 
 
 def rope(kind, **rest):
-    return dict(DECODER, num_hidden_layers=1, rope_parameters=dict(rest, rope_type=kind, rope_theta=100.0))
+    """Contexts are of few positions, so that scaled rotary frequencies differ within them."""
+    return dict(DECODER, max_position_embeddings=32, num_hidden_layers=1, rope_parameters=dict(rest, rope_type=kind, rope_theta=100.0))
 
 
 FAMILIES = {
@@ -133,8 +133,9 @@ FAMILIES = {
     "qwen3": ("Qwen3", dict(DECODER, head_dim=6, tie_word_embeddings=True)),
     "mistral_window": ("Mistral", dict(DECODER, sliding_window=5)),
     "gemma2": ("Gemma2", dict(GEMMA, attn_logit_softcapping=1.5, final_logit_softcapping=2.5, query_pre_attn_scalar=20)),
-    "gemma2_uncapped": ("Gemma2", dict(GEMMA, attn_logit_softcapping=None, final_logit_softcapping=None, sliding_window=40, attention_bias=True)),
-    "gemma3_text": ("Gemma3Text", dict(GEMMA, num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    "gemma2_uncapped": ("Gemma2", dict(GEMMA, attn_logit_softcapping=None, final_logit_softcapping=None, sliding_window=40, attention_bias=True,
+                                       tie_word_embeddings=False)),
+    "gemma3_text": ("Gemma3Text", dict(GEMMA, num_hidden_layers=3, tie_word_embeddings=False, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                                        rope_parameters=dict(full_attention=dict(rope_type="linear", factor=4.0, rope_theta=50.0),
                                                             sliding_attention=dict(rope_type="default", rope_theta=10.0)))),
     "gemma3_text_one_head": ("Gemma3Text", dict(GEMMA, num_key_value_heads=1, final_logit_softcapping=3.0)),

@@ -1,7 +1,8 @@
 """Values of a tiny model of each family of transformers, in float32 on the CPU: weights, logits, loss and gradients.
 
 One file has all of them: CASE.ids and CASE.targets (2, 13), CASE.init.NAME, CASE.logits, CASE.loss, CASE.grad.NAME. Its
-metadata has each case's config.
+metadata has each case's config. Of those with a context for it, CASE.generated (2, 73) is what generate makes greedily of the first nine
+of CASE.ids.
 """
 
 import json
@@ -11,12 +12,14 @@ import torch.nn.functional as F
 
 import cases
 
+PROMPT, NEW = 9, 64
+
 
 def record(out):
     import transformers
     from safetensors.torch import save_file
 
-    tensors, configs = {}, {}
+    tensors, configs, generated = {}, {}, {}
     for name, (kind, config) in cases.FAMILIES.items():
         torch.manual_seed(len(tensors))
         c = getattr(transformers, kind + "Config")(**config)
@@ -34,7 +37,13 @@ def record(out):
         rows = dict(ids=ids, targets=targets, logits=logits.detach(), loss=loss.detach())
         for k, p in model.named_parameters():
             rows["init." + k], rows["grad." + k] = kept[k], p.grad
+        if config["max_position_embeddings"] >= PROMPT + NEW:
+            with torch.no_grad():
+                for k, p in model.named_parameters():
+                    p.copy_(kept[k])
+            model.eval().generation_config.eos_token_id = None
+            generated[f"{name}.generated"] = model.generate(ids[:, :PROMPT], attention_mask=torch.ones(2, PROMPT, dtype=torch.long), max_new_tokens=NEW, do_sample=False)
         tensors.update({f"{name}.{k}": v.contiguous() for k, v in rows.items()})
         configs[name] = dict(config, model_type=c.model_type)
         print(name, loss.item(), flush=True)
-    save_file(tensors, f"{out}/families.safetensors", {"configs": json.dumps(configs)})
+    save_file(tensors | generated, f"{out}/families.safetensors", {"configs": json.dumps(configs)})
