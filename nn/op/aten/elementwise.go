@@ -287,61 +287,68 @@ func sumLast[T device.Float](c *device.Call) error {
 	return nil
 }
 
+// MulColumns is w·x, w having one element for each column of x: w is (C), x is
+// (…, C), in the wider of their element types.
+//
+// Kernels (kernel.Rows): aten.mul w, x → y; aten.mul, aten.sum.
+func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
+	return mulColumnsOf(w, x, false)
+}
+
 // MulByColumns is MulColumns with the factors exchanged, x·w, whose gradients come in
 // the other order.
 func MulByColumns(x, w *gorgonia.Node) (*gorgonia.Node, error) {
-	return mulColumnsOf(x, w, true)
+	return mulColumnsOf(w, x, true)
 }
 
-// MulColumns is w·x, w having one element for each column of x: w is (C), x is
-// (…, C).
-//
-// Kernels (kernel.Rows): aten.mul x, w → y; aten.mul, aten.sum.
-func MulColumns(w, x *gorgonia.Node) (*gorgonia.Node, error) {
-	return mulColumnsOf(x, w, false)
-}
-
-// mulColumnsOf is x·w, or w·x. PyTorch makes the gradient of the second factor
-// first.
-func mulColumnsOf(x, w *gorgonia.Node, byColumns bool) (*gorgonia.Node, error) {
-	s, rows, cols, err := op.LastDimension("mul", x)
+// mulColumnsOf is w·x or, byColumns, x·w. PyTorch makes the gradient of the second
+// factor first.
+func mulColumnsOf(w, x *gorgonia.Node, byColumns bool) (*gorgonia.Node, error) {
+	xs, rows, cols, err := op.LastDimension("mul", x)
 	if err != nil {
 		return nil, err
 	}
-	if err := op.CheckVector("mul", "weight", w, s.DType, cols); err != nil {
+	ws := op.OperandSpec(w)
+	if err := op.CheckVector("mul", "weight", w, ws.DType, cols); err != nil {
 		return nil, err
 	}
-	d := op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Rows{Rows: rows, Columns: cols},
-		Host: host.For(s.DType, mulColumns[float32], mulColumns[float64])}
-	if byColumns {
-		gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-			t, err := applyTo("aten.mul", s, productsOf(s.DType), dy, in[0])
-			if err != nil {
-				return nil, err
-			}
-			dx, err := op.Apply(d, nil, nil, dy, in[1])
-			if err != nil {
-				return nil, err
-			}
-			dw, err := columnSum(t, in[1], int64(rows), int64(cols))
-			return gorgonia.Nodes{dx, dw}, err
+	s := device.Spec{DType: wider(ws.DType, xs.DType), Shape: xs.Shape}
+	alike := ws.DType == xs.DType
+	kernelOf := func(single, double host.Kernel) host.Kernel {
+		if !alike {
+			return unsupported
 		}
+		return host.For(s.DType, single, double)
+	}
+	d := op.Description{Kernel: "aten.mul", Out: s, Attributes: kernel.Rows{Rows: rows, Columns: cols},
+		Host: kernelOf(mulColumns[float32], mulColumns[float64])}
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		var dx, t *gorgonia.Node
+		c := steps{}
+		ofX := func() { dx = c.do(func() (*gorgonia.Node, error) { return op.Apply(d, nil, nil, dy, w) }) }
+		ofW := func() {
+			t = c.do(func() (*gorgonia.Node, error) { return applyTo("aten.mul", s, kernelOf(products[float32], products[float64]), dy, x) })
+		}
+		if byColumns {
+			ofW()
+			ofX()
+		} else {
+			ofX()
+			ofW()
+		}
+		dw := c.do(func() (*gorgonia.Node, error) { return columnSum(t, w, int64(rows), int64(cols)) })
+		dx = c.do(func() (*gorgonia.Node, error) { return convert("aten.to", dx, xs.DType) })
+		if byColumns {
+			return gorgonia.Nodes{dx, dw}, c.err
+		}
+		return gorgonia.Nodes{dw, dx}, c.err
+	}
+	if byColumns {
 		return op.Apply(d, []bool{true, true}, gradient, x, w)
 	}
-	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := op.Apply(d, nil, nil, dy, in[0])
-		if err != nil {
-			return nil, err
-		}
-		t, err := applyTo("aten.mul", s, productsOf(s.DType), dy, in[1])
-		if err != nil {
-			return nil, err
-		}
-		dw, err := columnSum(t, in[0], int64(rows), int64(cols))
-		return gorgonia.Nodes{dw, dx}, err
-	}
-	return op.Apply(op.Description{Kernel: d.Kernel, Out: s, Attributes: d.Attributes, Host: host.For(s.DType, mulColumnsFirst[float32], mulColumnsFirst[float64])},
-		[]bool{true, true}, gradient, w, x)
+	d2 := d
+	d2.Host = kernelOf(mulColumnsFirst[float32], mulColumnsFirst[float64])
+	return op.Apply(d2, []bool{true, true}, gradient, w, x)
 }
 
 func mulColumns[T device.Float](c *device.Call) error {
