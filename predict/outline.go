@@ -7,8 +7,19 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
-// shallow are the depths of the models that outline a deep one.
-var shallow = [2]int{1, 3}
+// shallow are the depths of the models that outline one of depth layers, whose
+// kinds come again after period of them: so many that a deep one has whole periods
+// more.
+func shallow(depth, period int) [2]int {
+	if period == 1 {
+		return [2]int{1, 3}
+	}
+	first := depth % period
+	if first == 0 {
+		first = period
+	}
+	return [2]int{first, first + period}
+}
 
 // deepEnough is how many layers a model has at the least for an outline to be
 // worth making.
@@ -28,7 +39,8 @@ type outline struct {
 // nothing and says false.
 func (s *search) outlined(w Workload) (figures, bool, error) {
 	depth := models.Depth(w.Model)
-	if depth < deepEnough {
+	few := shallow(depth, models.Period(w.Model))
+	if depth < max(deepEnough, 2*few[1]) {
 		return figures{}, false, nil
 	}
 	s.mu.Lock()
@@ -45,13 +57,13 @@ func (s *search) outlined(w Workload) (figures, bool, error) {
 		return o.least, !o.least.failed, nil
 	}
 	var at [2]figures
-	for i, layers := range shallow {
+	for i, layers := range few {
 		v := w
 		var err error
 		if v.Model, err = models.Resize(w.Model, layers, 0, 0); err != nil {
 			return figures{}, false, nil // such as a list with an entry for each layer
 		}
-		p, err := s.predictShallow(v, i)
+		p, err := s.predictShallow(v, layers)
 		if err != nil {
 			return figures{}, false, err
 		}
@@ -60,7 +72,7 @@ func (s *search) outlined(w Workload) (figures, bool, error) {
 	o.made, o.least = true, figures{failed: at[0].failed || at[1].failed || len(at[0].phases) != len(at[1].phases)}
 	if !o.least.failed {
 		for i := range at[0].phases {
-			n := lowered(line(depth, shallow[0], figures{phases: at[0].phases[i : i+1]}, shallow[1], figures{phases: at[1].phases[i : i+1]}))
+			n := lowered(line(depth, few[0], figures{phases: at[0].phases[i : i+1]}, few[1], figures{phases: at[1].phases[i : i+1]}))
 			o.least.phases = append(o.least.phases, n)
 			o.least.allocated = max(o.least.allocated, n)
 		}
@@ -69,9 +81,9 @@ func (s *search) outlined(w Workload) (figures, bool, error) {
 	return o.least, !o.least.failed, nil
 }
 
-// predictShallow predicts a variation on the model of shallow[i] layers.
-func (s *search) predictShallow(w Workload, i int) (*Peaks, error) {
-	r, err := s.planOf(w, fmt.Sprintf("%s of %d layers", planKey(w), shallow[i]), false)
+// predictShallow predicts a variation on the model of a few layers.
+func (s *search) predictShallow(w Workload, layers int) (*Peaks, error) {
+	r, err := s.planOf(w, fmt.Sprintf("%s of %d layers", planKey(w), layers), false)
 	if err != nil {
 		return nil, err
 	}

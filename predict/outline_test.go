@@ -19,6 +19,8 @@ func TestOutlines(t *testing.T) {
 		`{"model_type":"qwen2","vocab_size":4096,"hidden_size":896,"intermediate_size":4864,"num_hidden_layers":24,
 			"num_attention_heads":14,"num_key_value_heads":2,"tie_word_embeddings":true}`,
 		`{"model_type":"gpt2","vocab_size":50257,"n_positions":1024,"n_embd":768,"n_layer":12,"n_head":12}`,
+		`{"model_type":"gemma3_text","vocab_size":4096,"hidden_size":320,"intermediate_size":1024,"num_hidden_layers":20,"num_attention_heads":4,
+			"num_key_value_heads":2,"head_dim":64,"sliding_window":64}`,
 		`{"model_type":"gpt","vocab_size":65,"n_ctx":256,"n_layer":14,"n_embd":384,"n_head":6}`,
 	}
 	var close, all int

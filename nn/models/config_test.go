@@ -149,6 +149,36 @@ func TestResizeKeepsRatios(t *testing.T) {
 	}
 }
 
+// TestPeriod: layers whose kinds come again, in as many as there are, and in models
+// of another depth.
+func TestPeriod(t *testing.T) {
+	const gemma = `{"model_type":"gemma3_text","vocab_size":64,"hidden_size":16,"intermediate_size":32,"num_hidden_layers":%d,"num_attention_heads":2,"num_key_value_heads":1%s}`
+	const types = `,"layer_types":["full_attention","sliding_attention","sliding_attention","full_attention","sliding_attention"]`
+	for config, want := range map[string]int{
+		fmt.Sprintf(gemma, 18, ""):                           6,
+		fmt.Sprintf(gemma, 4, ""):                            1,
+		fmt.Sprintf(gemma, 7, `,"sliding_window_pattern":2`): 2,
+		fmt.Sprintf(gemma, 5, types):                         3,
+		`{"model_type":"mlp","dims":[3,2]}`:                  1,
+		`{"model_type":"gpt","vocab_size":9,"n_ctx":8,"n_layer":3,"n_embd":10,"n_head":2}`: 1,
+	} {
+		c, err := models.ParseConfig([]byte(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := models.Period(c); n != want {
+			t.Errorf("%s: kinds come again after %d layers, want %d", config, n, want)
+		}
+	}
+	c, err := models.ParseConfig(fmt.Appendf(nil, gemma, 5, types))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = models.Resize(c, 9, 0, 0); err != nil || models.Depth(c) != 9 || models.Period(c) != 5 {
+		t.Errorf("%d layers, a period of %d, %v", models.Depth(c), models.Period(c), err)
+	}
+}
+
 // TestResizeLayerTypes: a list of the layers' kinds does not stand in the way of
 // another depth.
 func TestResizeLayerTypes(t *testing.T) {

@@ -81,11 +81,16 @@ func newDecoderOf(c decoderConfig, layer func(decoderConfig) nn.Module) nn.Modul
 }
 
 func (c decoderConfig) facts() facts {
+	period := 0
+	if c.Kinds != nil {
+		period = c.Kinds.period()
+	}
 	half := []int{c.Rope.table.Size / 2}
 	f := facts{
 		context: c.Context, vocabulary: c.Vocabulary, caches: c.Cache,
 		heads: c.Heads, kvHeads: c.KVHeads, headSize: c.HeadDim, attentionDropout: c.AttentionDropout,
 		buffers: [][]int{half, half}, // the frequencies, twice
+		period:  period,
 	}
 	ropes := []rope{c.Rope}
 	if c.LocalRope != nil {

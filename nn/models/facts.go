@@ -21,6 +21,7 @@ type facts struct {
 	// buffers are the shapes of what PyTorch's model keeps beside its parameters.
 	buffers     [][]int
 	tiedHead    []int  // the shape of a head's weight that is the embedding's
+	period      int    // after how many layers their kinds come again; 0 where they are alike
 	notComputed string // what is right for predictions only, in a sentence
 }
 

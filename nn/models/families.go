@@ -109,6 +109,15 @@ func Depth(c Config) int {
 	return 0
 }
 
+// Period is after how many layers their kinds come again; 1 where they are alike.
+func Period(c Config) int {
+	m, err := New(c)
+	if err != nil {
+		return 1
+	}
+	return max(1, factsOf(m).period)
+}
+
 // FitsVocabulary reports whether the vocabulary of a preset of a config's family
 // stands for that of the text which it is trained on.
 func FitsVocabulary(c Config) bool {

@@ -5,6 +5,20 @@ type layerKinds struct {
 	sliding []bool // by layer
 }
 
+// period is after how many layers the kinds come again.
+func (k layerKinds) period() int {
+	for n := 1; n < len(k.sliding); n++ {
+		again := true
+		for i := n; i < len(k.sliding) && again; i++ {
+			again = k.sliding[i] == k.sliding[i-n]
+		}
+		if again {
+			return n
+		}
+	}
+	return len(k.sliding)
+}
+
 // layer is the config of layer i.
 func (c decoderConfig) layer(i int) decoderConfig {
 	if c.Kinds != nil && !c.Kinds.sliding[i] {
