@@ -284,12 +284,10 @@ func (b *Builder) offsetRMSNorm(x, w *gorgonia.Node, epsilon, offset float64) (O
 
 // SoftCap is limit·tanh(x/limit), of either composition.
 func (b *Builder) SoftCap(x *gorgonia.Node, limit float64) (*gorgonia.Node, error) {
-	c := b.Chain()
 	if !b.Eager() {
-		x = With(c, op.Scale, x, 1/limit)
-		x = c.Then(op.Tanh, x)
-		return With(c, op.Scale, x, limit), c.Err()
+		return op.SoftCap(x, limit)
 	}
+	c := b.Chain()
 	x = With(c, aten.DivScalar, x, limit)
 	x = c.Then(op.Tanh, x)
 	return With(c, aten.MulScalar, x, limit), c.Err()

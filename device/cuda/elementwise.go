@@ -116,7 +116,8 @@ func (d *Device) elementwise2(kernel string, x, y, z device.Tensor) error {
 	return d.launchPacks(f, n, x.DType, mapPacks)
 }
 
-// scale is y = factor · x; axpy is y += factor · x.
+// scale is y = factor · x; axpy is y += factor · x; softcap_forward is y = factor ·
+// tanh(x/factor).
 func (d *Device) scale(kernel string, x, y device.Tensor, factor float64) error {
 	f, err := d.kernel("elementwise", kernel, x.DType)
 	if err != nil {
@@ -160,6 +161,22 @@ func (d *Device) activationBackward(kernel string, kept, dy, dx device.Tensor, a
 	a.tensors(kept, dy, dx)
 	a.i64(n)
 	a.flag(packed(kept, dy, dx))
+	a.flag(accumulate)
+	return d.launchPacks(f, n, dy.DType, mapPacks)
+}
+
+// softCapBackward is dx = dy · (1 − (y/limit)²).
+func (d *Device) softCapBackward(y, dy, dx device.Tensor, limit float64, accumulate bool) error {
+	f, err := d.kernel("elementwise", "softcap_backward", dy.DType)
+	if err != nil {
+		return err
+	}
+	n := dy.Elements()
+	a := d.begin()
+	a.tensors(y, dy, dx)
+	a.i64(n)
+	a.flag(packed(y, dy, dx))
+	a.real(1/limit, f.double)
 	a.flag(accumulate)
 	return d.launchPacks(f, n, dy.DType, mapPacks)
 }

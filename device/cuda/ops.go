@@ -40,6 +40,8 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"tanh.grad":         activationGradCall("tanh_backward"),
 	"sigmoid.forward":   elementwise1Call("sigmoid_forward"),
 	"sigmoid.grad":      activationGradCall("sigmoid_backward"),
+	"softcap.forward":   softCapCall,
+	"softcap.grad":      softCapGradCall,
 	"swiglu.forward":    elementwise2Call("swiglu_forward"),
 	"swiglu.grad_gate":  gateGradCall("swiglu_gate"),
 	"swiglu.grad_up":    activationGradCall("swiglu_up"),
@@ -133,6 +135,14 @@ func scaleCall(d *Device, c *device.Call) error {
 		name = "axpy"
 	}
 	return d.scale(name, c.In[0], c.Out[0], c.Attributes.(kernel.Scalar).Value)
+}
+
+func softCapCall(d *Device, c *device.Call) error {
+	return d.scale("softcap_forward", c.In[0], c.Out[0], c.Attributes.(kernel.Scalar).Value)
+}
+
+func softCapGradCall(d *Device, c *device.Call) error {
+	return d.softCapBackward(c.In[0], c.In[1], c.Out[0], c.Attributes.(kernel.Scalar).Value, c.Accumulate)
 }
 
 func dropoutCall(d *Device, c *device.Call) error {

@@ -38,6 +38,7 @@ var onCards = []string{
 	"sigmoid.forward", "sigmoid.grad",
 	"silu.forward", "silu.grad",
 	"slice.grad",
+	"softcap.forward", "softcap.grad",
 	"softmax.forward", "softmax.grad",
 	"swiglu.forward", "swiglu.grad_gate", "swiglu.grad_up",
 	"tanh.forward", "tanh.grad",

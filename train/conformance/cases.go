@@ -22,6 +22,7 @@ func Cases() []Case {
 		onTwo("mse", "x", "t", op.MSE),
 		onTwo("add", "a", "b", op.Add),
 		onOne("mean", op.Mean),
+		onOne("softcap", func(x *gorgonia.Node) (*gorgonia.Node, error) { return op.SoftCap(x, 1.5) }),
 		onOne("scale", func(x *gorgonia.Node) (*gorgonia.Node, error) { return op.Scale(x, -0.375) }),
 		{
 			Name:   "dropout",
@@ -66,7 +67,7 @@ func Cases() []Case {
 	}
 	for i := range all {
 		switch c := &all[i]; c.Name {
-		case "added embedding", "add", "mean", "scale", "dropout", "tanh of dropout", "conv1d", "layernorm without bias", "geglu", "rmsnorm with an offset":
+		case "added embedding", "add", "mean", "scale", "softcap", "dropout", "tanh of dropout", "conv1d", "layernorm without bias", "geglu", "rmsnorm with an offset":
 		default:
 			c.Golden = c.Name
 		}

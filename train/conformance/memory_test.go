@@ -24,6 +24,7 @@ func TestInPlace(t *testing.T) {
 		{"silu", 2, 2},
 		{"tanh", 2, 2},
 		{"sigmoid", 2, 2},
+		{"softcap", 2, 2},
 		{"softmax", 2, 2},
 		{"dropout", 1, 2},
 		{"scale", 1, 2},

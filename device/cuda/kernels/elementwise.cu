@@ -152,6 +152,21 @@ ACTIVATION(silu, silu_of(x), x_, silu_derivative(x))
 ACTIVATION(tanh, tanh(x), y, (real)1 - x * x)
 ACTIVATION(sigmoid, sigmoid_of(x), y, x *((real)1 - x))
 
+// y = limit · tanh(x/limit)
+extern "C" __global__ void softcap_forward(const elem *x, elem *y, i64 n, int vec, real limit) {
+    map({x}, y, n, vec, [=](const real *a) { return limit * tanh(a[0] / limit); });
+}
+// dx = dy · (1 − (y/limit)²), of which the factor is 1/limit.
+extern "C" __global__ void softcap_backward(const elem *y, const elem *dy, elem *dx, i64 n, int vec, real factor,
+                                            int accumulate) {
+    auto f = [=](const real *a) {
+        real t = a[0] * factor;
+        return a[1] * ((real)1 - t * t);
+    };
+    if (accumulate) map({y, dy, dx}, dx, n, vec, [=](const real *a) { return a[2] + f(a); });
+    else map({y, dy}, dx, n, vec, f);
+}
+
 // name_forward: y = f(gate) · up. name_gate: dgate = dy · up · f'(gate), and name_up:
 // dup = dy · f(gate), either of which may be any operand.
 #define GATED(name, of, derivative)                                                                              \

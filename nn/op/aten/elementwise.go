@@ -327,7 +327,9 @@ func mulColumnsOf(w, x *gorgonia.Node, byColumns bool) (*gorgonia.Node, error) {
 		c := steps{}
 		ofX := func() { dx = c.do(func() (*gorgonia.Node, error) { return op.Apply(d, nil, nil, dy, w) }) }
 		ofW := func() {
-			t = c.do(func() (*gorgonia.Node, error) { return applyTo("aten.mul", s, kernelOf(products[float32], products[float64]), dy, x) })
+			t = c.do(func() (*gorgonia.Node, error) {
+				return applyTo("aten.mul", s, kernelOf(products[float32], products[float64]), dy, x)
+			})
 		}
 		if byColumns {
 			ofW()
