@@ -32,6 +32,11 @@ type Options struct {
 	// NoCache has models keep no keys and values, whatever their config says. It
 	// is for the eager composition.
 	NoCache bool
+	// InputGradients has the embeddings of tokens have a gradient of their own, as
+	// transformers' enable_input_require_grads does, without which a checkpointed
+	// block has none to pass on where all before it is frozen. It is for the eager
+	// composition.
+	InputGradients bool
 	// PadHead lets the head of a language model have columns of padding in
 	// mixed precision, where its outputs are not a multiple of what matrix
 	// units read at once: see Output.Columns. It is for those who look at that.
@@ -77,9 +82,10 @@ type Builder struct {
 	calls    []Call
 	serial   int
 
-	held  []*gorgonia.Node // by the call being built
-	keeps []Keep
-	casts map[*gorgonia.Node]*gorgonia.Node // autocast's cache of weights
+	held   []*gorgonia.Node // by the call being built
+	leaves []*gorgonia.Node
+	keeps  []Keep
+	casts  map[*gorgonia.Node]*gorgonia.Node // autocast's cache of weights
 
 	generation *generation             // how keys and values are kept; nil where they are not
 	open       map[*gorgonia.Node]int  // dimensions of inputs whose size each run decides
@@ -204,7 +210,7 @@ func (b *Builder) Parameter(p *Parameter) (*gorgonia.Node, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s uses a parameter that its Members does not list", b.where())
 	}
-	n := gorgonia.NewTensor(b.graph, op.Dtype(b.options.DType), len(p.Shape),
+	n := gorgonia.NewTensor(b.graph, op.Dtype(p.DType(b.options.DType)), len(p.Shape),
 		gorgonia.WithShape(tensor.Shape(p.Shape)...), gorgonia.WithName(name))
 	b.nodes[p] = n
 	return n, nil
@@ -280,6 +286,13 @@ func (b *Builder) KeepUntil(until *gorgonia.Node, nodes ...*gorgonia.Node) {
 		b.keeps = append(b.keeps, Keep{n, until})
 	}
 }
+
+// RequireGradient has a node have a gradient of its own, which goes with the
+// result: a tensor that requires a gradient and that nothing trained has made.
+func (b *Builder) RequireGradient(n *gorgonia.Node) { b.leaves = append(b.leaves, n) }
+
+// Leaves lists what RequireGradient was given.
+func (b *Builder) Leaves() []*gorgonia.Node { return b.leaves }
 
 // Keeps lists what Hold and KeepUntil asked for.
 func (b *Builder) Keeps() []Keep { return b.keeps }

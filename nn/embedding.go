@@ -67,6 +67,9 @@ func (e *Embedding) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
+	if b.options.InputGradients && b.Eager() && !e.wide {
+		b.RequireGradient(y)
+	}
 	return Tensor(y), nil
 }
 

@@ -21,6 +21,8 @@ type Linear struct {
 	// Groups is how often the parts repeat, such as once a head: those of one name
 	// are one projection. 1 when 0.
 	Groups int
+	// Adapter is added to the output; nil for none.
+	Adapter *LoRA
 }
 
 // NewLinear makes a Linear that begins as PyTorch's does: weight and bias
@@ -37,8 +39,13 @@ func NewLinear(in, out int, bias bool) *Linear {
 // Type is "Linear".
 func (l *Linear) Type() string { return "Linear" }
 
-// Members lists weight and bias.
+// Members lists weight and bias or, with an adapter, the layer without it and
+// the adapter's parts, as peft does.
 func (l *Linear) Members(m *Members) {
+	if l.Adapter != nil {
+		l.Adapter.members(m, l)
+		return
+	}
 	m.Parameter("weight", l.Weight)
 	m.Parameter("bias", l.Bias)
 }
@@ -48,6 +55,9 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	x, err := OneInput(l, in)
 	if err != nil {
 		return Output{}, err
+	}
+	if l.Adapter != nil {
+		return l.Adapter.forward(b, l, x)
 	}
 	if l.Head {
 		if x, err = b.lastTokens(x); err != nil {

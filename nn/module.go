@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"gorgonia.org/gorgonia"
+
+	"github.com/tidemark-lab/tidemark/device"
 )
 
 // Module is a layer or a model.
@@ -27,6 +29,18 @@ type Module interface {
 type Parameter struct {
 	Shape []int
 	Init  Init
+	// Frozen says that it is not trained: it has no gradient.
+	Frozen bool
+	// Wide says that it is float32 in a model of bfloat16.
+	Wide bool
+}
+
+// DType is the parameter's element type in a model of an element type.
+func (p *Parameter) DType(model device.DType) device.DType {
+	if p.Wide && model == device.BFloat16 {
+		return device.Float32
+	}
+	return model
 }
 
 // Elements is the number of elements.
@@ -105,6 +119,17 @@ func Count(root Module) int64 {
 	var n int64
 	for _, p := range Parameters(root) {
 		n += p.Elements()
+	}
+	return n
+}
+
+// CountTrained is Count of the parameters that are not frozen.
+func CountTrained(root Module) int64 {
+	var n int64
+	for _, p := range Parameters(root) {
+		if !p.Frozen {
+			n += p.Elements()
+		}
 	}
 	return n
 }

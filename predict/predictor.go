@@ -42,6 +42,10 @@ type Workload struct {
 	// converted one by one (model.to(torch.bfloat16)); otherwise they are made in
 	// bfloat16, as from_pretrained(dtype="bfloat16") does.
 	Converted bool
+	// LoRA adapts Linear layers and freezes the rest; nil for none. Freeze are
+	// patterns of names of parameters that are not trained.
+	LoRA   *nn.LoRAOptions
+	Freeze []string
 	// KeepGradients has zero_grad set gradients to zero instead of dropping
 	// them.
 	KeepGradients bool
@@ -70,6 +74,7 @@ func (w *Workload) model() (nn.Module, error) {
 type Prediction struct {
 	Recorder   *instrument.Recorder
 	Parameters int64 // elements
+	Trained    int64 // those of them that are not frozen
 	Segments   []alloc.Segment
 	// Failed is the out-of-memory error that ended the training, or nil.
 	Failed error
@@ -128,7 +133,7 @@ func (r *Prepared) Predict(config alloc.Config) (*Prediction, error) {
 	}
 	defer p.dev.Close()
 	rec.Attach(p.dev.Allocator())
-	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model), Prepared: r}
+	out := &Prediction{Recorder: rec, Parameters: nn.Count(p.model), Trained: nn.CountTrained(p.model), Prepared: r}
 	if out.Failed, err = outOfMemory(p.run()); err != nil {
 		return nil, err
 	}
@@ -203,6 +208,9 @@ func Prepare(w Workload) (*Prepared, error) {
 	if p.model, err = w.model(); err != nil {
 		return nil, err
 	}
+	if err := train.Restrict(p.model, w.LoRA, w.Freeze); err != nil {
+		return nil, err
+	}
 	if err := w.checkRecipe(p.model); err != nil {
 		return nil, err
 	}
@@ -210,6 +218,7 @@ func Prepare(w Workload) (*Prepared, error) {
 	o := nn.Options{Composition: w.Composition, GradientCheckpointing: w.GradientCheckpointing, Training: true,
 		DType: w.Precision.Parameters(), Mixed: w.Precision.Mixed()}
 	o.NoCache = p.recipe.noCache
+	o.InputGradients = w.LoRA != nil && w.GradientCheckpointing // as peft asks for
 	if p.recipe.autocasts && w.Precision.Storage() == device.BFloat16 {
 		o.Mixed = true
 	}

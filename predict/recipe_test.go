@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-lab/tidemark/device/precision"
+	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/predict"
 	"github.com/tidemark-lab/tidemark/train"
 )
@@ -14,10 +15,15 @@ import (
 // allocation, but for single numbers, and for the counting of targets between
 // the steps.
 func TestTrainerMatchesTraces(t *testing.T) {
-	for name, p := range map[string]precision.Precision{"hf_llama3_bf16": precision.BF16Mixed, "hf_llama3_fp32": precision.FP32} {
+	adapters := &nn.LoRAOptions{Rank: 8, Alpha: 16, Dropout: 0.05,
+		Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}}
+	for name, p := range map[string]precision.Precision{"hf_llama3_bf16": precision.BF16Mixed, "hf_llama3_fp32": precision.FP32, "hf_llama3_lora": precision.BF16} {
 		t.Run(name, func(t *testing.T) {
 			w := smallWorkload(t, `{"model_type":"llama",`+tracedLlama3+`}`, 12, 88, func(w *predict.Workload) {
 				w.Precision, w.Recipe, w.Optimizer = p, predict.HFTrainer, predict.DefaultOptimizer(predict.HFTrainer)
+				if p == precision.BF16 {
+					w.LoRA = adapters
+				}
 			})
 			w.Steps = 3
 			single := func(e traceEvent) bool { return e.bytes <= 8 && e.bytes >= -8 }

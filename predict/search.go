@@ -50,7 +50,8 @@ func figuresOf(p *Peaks) figures {
 type search struct {
 	base       Workload
 	parameters int64
-	most       int // remedies of a card; 0 for all
+	trained    int64 // of them
+	most       int   // remedies of a card; 0 for all
 	mu         sync.Mutex
 	memo       map[string]*variation
 	plans      map[string]*planned
@@ -82,7 +83,7 @@ var errStopped = errors.New("stopped after an error")
 
 func newSearch(w Workload, own *Prediction) (*search, error) {
 	w.Accumulate = max(w.Accumulate, 1)
-	s := &search{base: w, parameters: own.Parameters, memo: map[string]*variation{}, plans: map[string]*planned{},
+	s := &search{base: w, parameters: own.Parameters, trained: own.Trained, memo: map[string]*variation{}, plans: map[string]*planned{},
 		outlines: map[string]*outline{}, untouched: map[string]int64{}}
 	s.memo[variationKey(w)] = &variation{figures: figuresOf(own.Peaks()), made: true}
 	s.plans[planKey(w)] = &planned{prepared: own.Prepared}
@@ -201,9 +202,13 @@ func (s *search) stateFloor(w Workload) int64 {
 		return 0 // nothing is known of it
 	}
 	// Parameters are bounded far below what could overflow.
-	n, err := size.Product(s.parameters, w.Precision.Parameters().Size(), int64(2+optimizer.WholeTensors()))
+	all, err := size.Product(s.parameters, w.Precision.Parameters().Size())
 	if err != nil {
 		return 0
 	}
-	return n
+	trained, err := size.Product(s.trained, w.Precision.Parameters().Size(), int64(1+optimizer.WholeTensors()))
+	if err != nil {
+		return 0
+	}
+	return all + trained
 }

@@ -60,7 +60,7 @@ func TestFloor(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						s := &search{parameters: own.Parameters}
+						s := &search{parameters: own.Parameters, trained: own.Trained}
 						floor, peak := s.floor(w), own.Recorder.Peak().AllocatedBytes
 						if floor > peak || floor < 2*own.Parameters*2 {
 							t.Errorf("%s %v %s %s: the floor is %d, the peak %d, of %d parameters", name, composition, in, w.Optimizer, floor, peak, own.Parameters)

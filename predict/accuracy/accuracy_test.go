@@ -29,7 +29,7 @@ func TestRecords(t *testing.T) {
 }
 
 // notPredicted are the records of fine-tuning that there is no prediction for yet.
-var notPredicted = []string{"llama32-lora-b4-ckpt", "bert-b32", "vit-b32", "hf-llama32-lora-b4"}
+var notPredicted = []string{"bert-b32", "vit-b32"}
 
 // TestFineTuning is TestRecords of what people fine-tune.
 func TestFineTuning(t *testing.T) {

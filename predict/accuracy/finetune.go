@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/predict"
 )
 
@@ -16,14 +17,14 @@ type finetune struct {
 	ID    string `json:"id"`
 	Class string `json:"cfgcls"` // of the config, such as LlamaConfig
 	// Config is the config class's arguments, the rest being its defaults.
-	Config                map[string]any  `json:"cfg"`
-	Batch                 []int           `json:"batch"` // rows, then tokens of a sequence
-	Optimizer             string          `json:"opt"`
-	DType                 string          `json:"dtype"` // of the weights: fp32 or bf16
-	AMP                   bool            `json:"amp"`
-	GradientCheckpointing bool            `json:"ckpt"`
-	LoRA                  json.RawMessage `json:"lora"`
-	Trainer               bool            `json:"trainer"`
+	Config                map[string]any `json:"cfg"`
+	Batch                 []int          `json:"batch"` // rows, then tokens of a sequence
+	Optimizer             string         `json:"opt"`
+	DType                 string         `json:"dtype"` // of the weights: fp32 or bf16
+	AMP                   bool           `json:"amp"`
+	GradientCheckpointing bool           `json:"ckpt"`
+	LoRA                  *adapter       `json:"lora"`
+	Trainer               bool           `json:"trainer"`
 	Arguments             struct {
 		BF16 bool `json:"bf16"`
 	} `json:"args"` // Trainer's
@@ -34,6 +35,14 @@ type finetune struct {
 	Steps      []json.RawMessage `json:"steps"`
 	PeakBytes  int64             `json:"peak"`
 	PeakPhase  string            `json:"peak_phase"`
+}
+
+// adapter is the arguments of peft's LoraConfig.
+type adapter struct {
+	Rank    int      `json:"r"`
+	Alpha   float64  `json:"lora_alpha"`
+	Dropout float64  `json:"lora_dropout"`
+	Targets []string `json:"target_modules"`
 }
 
 // classes are the model types of config classes, with what a class has for what
@@ -75,9 +84,6 @@ func ReadFineTuning(path string) (list []Record, not []NotPredicted, err error) 
 		case !known:
 			not = append(not, NotPredicted{f.ID, "models of " + strings.TrimSuffix(f.Class, "Config")})
 			continue
-		case len(f.LoRA) > 0 && string(f.LoRA) != "null":
-			not = append(not, NotPredicted{f.ID, "adapters"})
-			continue
 		}
 		r, err := f.record(class.kind, class.defaults)
 		if err != nil {
@@ -102,6 +108,12 @@ func (f *finetune) record(kind string, defaults map[string]any) (Record, error) 
 	for _, m := range []map[string]any{defaults, f.Config} {
 		for k, v := range m {
 			r.Config[k] = v
+		}
+	}
+	if a := f.LoRA; a != nil {
+		r.lora = &nn.LoRAOptions{Rank: a.Rank, Alpha: a.Alpha, Dropout: a.Dropout, Targets: a.Targets}
+		if f.Trainer { // over a base in bfloat16, as the recorder made it
+			r.AMP, r.BF16 = false, true
 		}
 	}
 	if f.Trainer {

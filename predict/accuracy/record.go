@@ -44,6 +44,7 @@ type Record struct {
 	// recipe and keepOutputs are those of a finetune.
 	recipe      predict.Recipe
 	keepOutputs bool
+	lora        *nn.LoRAOptions
 	// converted says that parameters of bfloat16 were float32 first.
 	converted bool
 }
@@ -94,7 +95,7 @@ func (r *Record) Workload() (predict.Workload, error) {
 		Shape: train.BatchShape{Rows: r.Batch, Tokens: r.Tokens}, Loss: train.CrossEntropy, Steps: len(r.Steps),
 		Accumulate: r.Accumulate, Optimizer: r.Optimizer, Precision: precision.FP32,
 		GradientCheckpointing: r.GradientCheckpointing, KeepGradients: !r.SetToNone, Composition: nn.Eager,
-		Recipe: r.recipe, KeepOutputs: r.keepOutputs, Converted: r.converted,
+		Recipe: r.recipe, KeepOutputs: r.keepOutputs, Converted: r.converted, LoRA: r.lora,
 	}
 	if r.Loss == "mean" {
 		w.Loss = train.MeanOutput

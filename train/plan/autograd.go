@@ -163,10 +163,16 @@ func (t *autograd) backward(c *compiler, w waiting) error {
 		}
 		w.deposit(c, t.addUp(c, n)...)
 	}
-	// A checkpointed block's arguments are referred to until its last node.
+	// What a checkpointed block saves refers to its arguments, so until its last
+	// node that saved something.
+	made := make(map[*gorgonia.Node]bool)
+	for _, n := range append(slices.Clone(c.backward), c.seeds...) {
+		made[n] = true
+	}
 	last := make(map[int]*gorgonia.Node)
 	for _, n := range nodes {
-		if s := c.segmentOf[op.ForwardOf(n)]; s != 0 {
+		saves := slices.ContainsFunc(reads(n), func(r result) bool { return !made[r.node] })
+		if s := c.segmentOf[op.ForwardOf(n)]; s != 0 && saves {
 			last[s] = op.ForwardOf(n)
 		}
 	}

@@ -25,6 +25,7 @@ type compiler struct {
 	wrtNodes  []*gorgonia.Node
 	seeds     []*gorgonia.Node
 	gradients map[*nn.Parameter]*gorgonia.Node
+	leaves    map[*gorgonia.Node]*gorgonia.Node // gradients of what is no parameter
 
 	forward  []*gorgonia.Node // in order of execution
 	backward []*gorgonia.Node
@@ -91,12 +92,18 @@ func (c *compiler) backpropagate() error {
 	var wrt []*nn.Parameter
 	var wrtNodes gorgonia.Nodes
 	for i, n := range c.wrtNodes {
-		if reached[n] {
+		if reached[n] && !c.wrt[i].Frozen {
 			wrt, wrtNodes = append(wrt, c.wrt[i]), append(wrtNodes, n)
 		}
 	}
+	var leaves []*gorgonia.Node
+	for _, n := range c.b.Leaves() {
+		if reached[n] {
+			leaves, wrtNodes = append(leaves, n), append(wrtNodes, n)
+		}
+	}
 	if len(wrt) == 0 {
-		return errors.New("no parameter has a gradient: the differentiated outputs depend on none")
+		return errors.New("no parameter has a gradient: the differentiated outputs depend on none that is trained")
 	}
 	for i, n := range c.options.Differentiate {
 		s, err := op.SpecOf(n)
@@ -111,6 +118,10 @@ func (c *compiler) backpropagate() error {
 	}
 	for i, p := range wrt {
 		c.gradients[p] = grads[i]
+	}
+	c.leaves = make(map[*gorgonia.Node]*gorgonia.Node)
+	for i, n := range leaves {
+		c.leaves[n] = grads[len(wrt)+i]
 	}
 	return nil
 }
@@ -175,6 +186,9 @@ func (c *compiler) order() {
 	// Forward nodes that only the gradients need are forward nodes all the
 	// same: those not made by differentiation.
 	for _, g := range c.gradients {
+		need(g)
+	}
+	for _, g := range c.leaves {
 		need(g)
 	}
 	key := make(map[*gorgonia.Node]int64)

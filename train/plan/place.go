@@ -57,6 +57,9 @@ func newPlacement(c *compiler) *placement {
 		x.held[v] = true
 		x.p.OutputValues = append(x.p.OutputValues, v)
 	}
+	for n, g := range c.leaves { // autograd's graph refers to a leaf, and the leaf to its gradient
+		x.held[c.at[result{n, -1}]], x.held[c.find(result{g, -1}, true)] = true, true
+	}
 	return x
 }
 

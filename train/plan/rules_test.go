@@ -354,8 +354,21 @@ func (r *rules) segment(n *gorgonia.Node) int {
 	return in
 }
 
+// savedAt reports whether a step of backward reads what a forward pass, the first
+// or one that is done again, has saved.
+func (r *rules) savedAt(step int) bool {
+	s := &r.p.Steps[step]
+	return slices.ContainsFunc(s.In[:s.Operands], func(v int) bool {
+		m := r.maker[v]
+		if m < 0 {
+			return r.c.values[v].source != KindSeed
+		}
+		return m < r.p.ForwardSteps || r.p.Steps[m].recomputed
+	})
+}
+
 // arguments checks that PyTorch's checkpoint refers to a block's arguments until
-// the last node of the block's gradient.
+// the last node of the block's gradient that saved something.
 func (r *rules) arguments() error {
 	if !isAutograd(r.c) {
 		return nil
@@ -363,7 +376,7 @@ func (r *rules) arguments() error {
 	for i, seg := range r.c.b.Segments() {
 		end := -1
 		for j := range r.p.Steps {
-			if g := r.p.Steps[j].group; g != nil && r.segment(g) == i {
+			if g := r.p.Steps[j].group; g != nil && r.segment(g) == i && r.savedAt(j) {
 				end = j
 			}
 		}

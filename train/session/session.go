@@ -230,7 +230,7 @@ func (s *Session) Materialize(root nn.Module, dt device.DType) error {
 			return fmt.Errorf("materialize: %s is there already, as %v", q.Name, q.Value.Spec)
 		}
 		label := instrument.Label{Category: instrument.Parameter, Module: moduleOf(p.Name), Op: leafOf(p.Name)}
-		spec := device.Spec{DType: dt, Shape: p.Shape}
+		spec := device.Spec{DType: p.DType(dt), Shape: p.Shape}
 		m, err := s.allocate(spec.Bytes(), s.tag(label), label)
 		if err != nil {
 			return err
