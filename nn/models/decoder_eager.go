@@ -70,16 +70,16 @@ func (d decoderConfig) attending(b *nn.Builder, in []*gorgonia.Node) (o attendin
 		o.mask = in[3]
 		kv = d.Heads // keys and values are repeated
 	}
-	o.way, err = aten.ChooseSDPA(b.Computing(), d.Heads, kv, d.HeadDim, false)
+	o.way, err = aten.ChooseSDPA(b.Computing(), d.Heads, kv, d.HeadDim, o.mask == nil && !b.Generating())
 	return o, err
 }
 
 // copiesValues says that the gradient of the values is copied to the order of
 // dimensions that a projection has. It comes in that which they have themselves,
 // which a cache changes, but from the memory-efficient kernel, and heads first
-// where heads are shared and repeated.
+// where heads are padded, or shared and repeated.
 func (o attending) copiesValues(b *nn.Builder, shared bool) bool {
-	return shared && (o.way == aten.SDPAMath || o.mask != nil) || o.way == aten.SDPACuDNN && b.Caching()
+	return o.way == aten.SDPAFlashPadded || shared && (o.way == aten.SDPAMath || o.mask != nil) || o.way == aten.SDPACuDNN && b.Caching()
 }
 
 // attendEager is attention on queries, keys and values, and the projection of
@@ -136,7 +136,11 @@ func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o atte
 		k = c.Then(b.Autocast, k)
 		q = c.Then(b.Autocast, q)
 		mask()
-		h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way, with, bias) })
+		if way == aten.SDPAFlashPadded {
+			h = c.Apply(func() (*gorgonia.Node, error) { return aten.FlashAttention(q, k, v, heads, kv, with) })
+		} else {
+			h = c.Apply(func() (*gorgonia.Node, error) { return aten.Attention(q, k, v, heads, kv, way, with, bias) })
+		}
 		if o.headsFirst && way == aten.SDPACuDNN {
 			h = c.Then(aten.Contiguous, h)
 		}

@@ -215,7 +215,7 @@ func (a *gptNeoXAttention) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Outp
 // eager is transformers' function, sdpa.
 func (a *gptNeoXAttention) eager(b *nn.Builder, x, cos, sin *gorgonia.Node) (nn.Output, error) {
 	d := a.config
-	way, err := aten.ChooseSDPA(b.Computing(), d.Heads, d.Heads, d.HeadDim, false)
+	way, err := aten.ChooseSDPA(b.Computing(), d.Heads, d.Heads, d.HeadDim, !b.Generating())
 	if err != nil {
 		return nn.Output{}, err
 	}

@@ -104,7 +104,7 @@ func (a *phi3Attention) eager(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, e
 	v := nn.With3(c, aten.Columns, qkv, 1, width+kv, kv)
 	q = nn.With(c, aten.Heads, q, d.Heads > 1)
 	k = nn.With(c, aten.Heads, k, d.KVHeads > 1)
-	v = nn.With(c, aten.Heads, v, d.KVHeads > 1 && d.Heads != d.KVHeads && (o.way == aten.SDPAMath || o.mask != nil))
+	v = nn.With(c, aten.Heads, v, d.KVHeads > 1 && (o.way == aten.SDPAFlashPadded || d.Heads != d.KVHeads && (o.way == aten.SDPAMath || o.mask != nil)))
 	q1, q2 := turnedHeads(c, q, d.Heads, cos)
 	k1, k2 := turnedHeads(c, k, d.KVHeads, cos)
 	q = joinHeads(c, nn.With3(c, aten.RopePart, q1, cos, sin, d.Heads), q2, q)

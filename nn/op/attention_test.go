@@ -142,6 +142,13 @@ func TestPlainOperationsAgainstTiles(t *testing.T) {
 		for i := range grads {
 			near(t, fmt.Sprint(n, " gradient ", i), plain[i], grads[i], 1e-12)
 		}
+		got, plain = newRunnerWith(t, eager, in, nil, func(in []*gorgonia.Node, _ *gorgonia.Node) (*gorgonia.Node, error) {
+			return aten.FlashAttention(in[0], in[1], in[2], n[3], n[4], op.AttentionOptions{})
+		}).backward(gout)
+		near(t, fmt.Sprint(n, " padded out"), got, want, 1e-12)
+		for i := range grads {
+			near(t, fmt.Sprint(n, " padded gradient ", i), plain[i], grads[i], 1e-12)
+		}
 		if n[3] != n[4] {
 			continue
 		}

@@ -35,15 +35,15 @@ const (
 // for causal attention in training with heads of size elements: cuDNN for
 // bfloat16, else the memory-efficient kernel, which does not share key/value
 // heads and takes whole vectors only, and plain operations where neither applies.
-// Heads in bfloat16 that are no whole vectors go, padded, to FlashAttention; that
-// is recorded, and here, for packed queries, keys and values of which none are
-// kept in a cache, and refused for others.
-func ChooseSDPA(dt device.DType, heads, kvHeads, size int, packed bool) (SDPA, error) {
+// Heads in bfloat16 that are no whole vectors go, padded, to FlashAttention, which
+// pads says that it is known of: not of packed queries, keys and values with a
+// cache, nor with a mask or while generating.
+func ChooseSDPA(dt device.DType, heads, kvHeads, size int, pads bool) (SDPA, error) {
 	switch {
-	case dt == device.BFloat16 && size%cudnnAlignment != 0 && packed:
+	case dt == device.BFloat16 && size%cudnnAlignment != 0 && pads:
 		return SDPAFlashPadded, nil
 	case dt == device.BFloat16 && size%cudnnAlignment != 0:
-		return 0, fmt.Errorf("heads of %d elements in bfloat16: PyTorch pads them to a multiple of %d for FlashAttention, whose memory is predicted for packed queries, keys and values without a cache only", size, cudnnAlignment)
+		return 0, fmt.Errorf("heads of %d elements in bfloat16: PyTorch pads them to a multiple of %d for FlashAttention, whose memory is not predicted for packed queries, keys and values with a cache, for windows and for generating", size, cudnnAlignment)
 	case dt == device.BFloat16:
 		return SDPACuDNN, nil
 	case heads == kvHeads && size%efficientAlignment == 0:

@@ -56,6 +56,44 @@ func FlashAttentionPacked(qkv *gorgonia.Node, heads int, order [3]int, o op.Atte
 	return out, c.err
 }
 
+// FlashAttention is FlashAttentionPacked on queries (B, T, H·D) and keys and values
+// (B, T, Hkv·D). Where heads share keys and values, gradients of each query head's
+// are made and summed.
+func FlashAttention(q, k, v *gorgonia.Node, heads, kvHeads int, o op.AttentionOptions) (*gorgonia.Node, error) {
+	s, err := op.SpecOf(q)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Shape) != 3 || heads < 1 || kvHeads < 1 || heads%kvHeads != 0 || s.Shape[2]%heads != 0 {
+		return nil, fmt.Errorf("attention: q %v does not divide into %d heads on %d", s, heads, kvHeads)
+	}
+	a := paddedAttention{mathAttention: newMathAttention(s, heads, kvHeads)}
+	a.padded = int(alignUp(int64(a.size), flashAlignment))
+	c := steps{}
+	parts := [3]*gorgonia.Node{q, k, v}
+	for i, x := range parts {
+		parts[i] = c.do(func() (*gorgonia.Node, error) { return a.padOwn(x) })
+	}
+	out := c.do(func() (*gorgonia.Node, error) { return a.flash(parts[0], parts[1], parts[2], o) })
+	out = c.do(func() (*gorgonia.Node, error) { return a.slice(out) })
+	return out, c.err
+}
+
+// padOwn is queries, keys or values of their own with heads of padded elements.
+func (a paddedAttention) padOwn(x *gorgonia.Node) (*gorgonia.Node, error) {
+	s, err := op.SpecOf(x)
+	if err != nil {
+		return nil, err
+	}
+	a.heads = s.Shape[2] / a.size
+	gradient := func(in gorgonia.Nodes, y, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+		d := a.resize("aten.clone", s, a.resized(a.padded, a.size))
+		dx, err := op.Apply(withForward(d, y), nil, nil, dy)
+		return gorgonia.Nodes{dx}, err
+	}
+	return op.Apply(a.resize("aten.constant_pad_nd", a.wide(), a.resized(a.size, a.padded)), []bool{true}, gradient, x)
+}
+
 // resized is the sizes of a copy of heads of From elements to heads of To: the
 // first ones of each, or zeros behind them. The columns begin at the third First
 // of rows of Thirds times as many.
@@ -130,7 +168,7 @@ func (a paddedAttention) flash(q, k, v *gorgonia.Node, o op.AttentionOptions) (*
 	if o.SoftCap > 0 || o.Window > 0 {
 		return nil, fmt.Errorf("attention: FlashAttention on padded heads has neither a soft cap nor a mask for a window")
 	}
-	sizes, err := o.Onto(kernel.Attention{Batch: a.batch, Queries: a.tokens, Keys: a.tokens, Heads: a.heads, KVHeads: a.heads, Size: a.padded})
+	sizes, err := o.Onto(kernel.Attention{Batch: a.batch, Queries: a.tokens, Keys: a.tokens, Heads: a.heads, KVHeads: a.kvHeads, Size: a.padded})
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +190,12 @@ func (a paddedAttention) flash(q, k, v *gorgonia.Node, o op.AttentionOptions) (*
 		rows := int64(a.batch) * int64(a.heads) * alignUp(int64(a.tokens), flashRows)
 		delta := b.temporary(4 * rows)
 		sums := b.temporary(4 * rows * alignUp(int64(a.padded), flashColumns))
+		if a.heads != a.kvHeads {
+			b.drop(b.temporary(wide.Bytes()), b.temporary(wide.Bytes()))
+		}
 		b.drop(sums, delta, copies[1], copies[0])
-		g := op.Description{Kernel: name + "_backward", Out: wide, Extras: []device.Spec{wide, wide}, Attributes: d.Attributes,
+		kv := a.spec(a.batch, a.tokens, a.kvHeads*a.padded)
+		g := op.Description{Kernel: name + "_backward", Out: wide, Extras: []device.Spec{kv, kv}, Attributes: d.Attributes,
 			FLOPs: 5 * sizes.Products(), Random: d.Random, Memory: b.steps, Host: host.For(a.dt, eagerAttentionBackward[float32]("separate"), eagerAttentionBackward[float64]("separate"))}
 		for i := range d.Extras {
 			g.Uses = append(g.Uses, op.Use{Node: out, Extra: i})
