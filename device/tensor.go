@@ -1,6 +1,10 @@
 package device
 
-import "unsafe"
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+)
 
 // Tensor is a contiguous, row-major value in a device's memory.
 // Addr is an address in that memory: on the cpu device one this process can
@@ -50,3 +54,16 @@ type Float interface{ float32 | float64 }
 
 // Floats views a tensor of the cpu device whose element type is T.
 func Floats[T Float](t Tensor) []T { return slice[T](t) }
+
+// FloatBytes is numbers in a type's bytes, float64's or float32's.
+func FloatBytes(dt DType, v []float64) []byte {
+	var b []byte
+	for _, x := range v {
+		if dt == Float64 {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+		} else {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+		}
+	}
+	return b
+}

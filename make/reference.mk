@@ -11,5 +11,5 @@ reference: ## record everything again, on a machine with a CUDA device, PyTorch 
 
 reference-golden: ## record values only, which needs no CUDA device
 	mkdir -p $(REFERENCE_OUT)
-	$(PYTHON) reference/record.py --out $(REFERENCE_OUT) golden families
+	$(PYTHON) reference/record.py --out $(REFERENCE_OUT) golden families adapters
 	$(PYTHON) reference/install.py $(REFERENCE_OUT)

@@ -1,7 +1,6 @@
 package nn
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -72,8 +71,8 @@ func AddLoRA(root Module, o LoRAOptions) error {
 	Walk(root, func(path string, m Module) {
 		l, ok := m.(*Linear)
 		for _, t := range o.Targets {
-			if (path == t || strings.HasSuffix(path, "."+t)) && (!ok || l.Head) {
-				err = errors.Join(err, fmt.Errorf("LoRA: %s (%s) cannot be adapted: only Linear layers below the head can", path, m.Type()))
+			if err == nil && (path == t || strings.HasSuffix(path, "."+t)) && (!ok || l.Head) {
+				err = fmt.Errorf("LoRA: %s (%s) cannot be adapted: only Linear layers below the head can", path, m.Type())
 			}
 			hit[t] = hit[t] || ok && o.targets(path, l)
 		}
@@ -108,6 +107,35 @@ func newLoRA(l *Linear, o LoRAOptions) *LoRA {
 	a.A.Weight.Wide, a.B.Weight.Wide = true, true
 	a.B.Parts, a.B.Groups = l.Parts, l.Groups
 	return a
+}
+
+// The parts of names below an adapted layer.
+const (
+	baseName    = ".base_layer."
+	adapterName = ".default."
+)
+
+// BaseName is the name that a parameter has in the model without adapters.
+func BaseName(name string) string { return strings.Replace(name, baseName, ".", 1) }
+
+// AdapterName is the name that peft saves a parameter of an adapter under; ok is
+// false for other parameters.
+func AdapterName(name string) (peft string, ok bool) {
+	if !strings.Contains(name, ".lora_A"+adapterName) && !strings.Contains(name, ".lora_B"+adapterName) {
+		return "", false
+	}
+	return "base_model.model." + strings.Replace(name, adapterName, ".", 1), true
+}
+
+// Adapted lists the layers of a model that have adapters, by their paths.
+func Adapted(root Module) map[string]*Linear {
+	layers := map[string]*Linear{}
+	Walk(root, func(path string, m Module) {
+		if l, ok := m.(*Linear); ok && l.Adapter != nil {
+			layers[path] = l
+		}
+	})
+	return layers
 }
 
 // baseLayer is a Linear without its adapter.

@@ -56,6 +56,20 @@ func (s *search) changes() []change {
 	return list
 }
 
+// adviceRank is the rank of adapters that are tried.
+const adviceRank = 16
+
+// adapters is the change to training adapters instead of the model, where it has
+// layers that take them.
+func (s *search) adapters() []change {
+	lora := &nn.LoRAOptions{Rank: adviceRank, Alpha: adviceRank, Targets: []string{nn.AllLinear}}
+	model, err := s.base.model()
+	if err != nil || s.base.LoRA != nil || len(s.base.Freeze) > 0 || s.base.Module != nil || nn.AddLoRA(model, *lora) != nil {
+		return nil
+	}
+	return []change{{kind: "adapters", flag: fmt.Sprintf("--lora-rank %d", adviceRank), apply: func(w *Workload) { w.LoRA = lora }}}
+}
+
 // recipeIn says that the workload's recipe is predicted in a precision.
 func (s *search) recipeIn(p precision.Precision) bool {
 	w := s.base
@@ -96,10 +110,17 @@ func (s *search) remedies(limit int64) (found []Remedy, tried []string, err erro
 			return nil, nil, err
 		}
 	}
-	changes := s.changes()
-	for n := range maxKinds(changes) + 1 {
-		if err := a.together(changes, n); err != nil || len(a.found) > 0 {
-			return a.found, nil, err
+	// Adapters train something else, so only where nothing else does.
+	var changes []change
+	for _, more := range [][]change{s.changes(), s.adapters()} {
+		changes = append(changes, more...)
+		for n := range maxKinds(changes) + 1 {
+			if len(more) == 0 {
+				break
+			}
+			if err := a.together(changes, n); err != nil || len(a.found) > 0 {
+				return a.found, nil, err
+			}
 		}
 	}
 	for _, c := range changes {

@@ -92,7 +92,7 @@ func newSearch(w Workload, own *Prediction) (*search, error) {
 }
 
 func planKey(w Workload) string {
-	return fmt.Sprint(w.Shape.Rows, max(w.Accumulate, 1) > 1, w.GradientCheckpointing, w.Precision)
+	return fmt.Sprint(w.Shape.Rows, max(w.Accumulate, 1) > 1, w.GradientCheckpointing, w.Precision, w.LoRA != nil)
 }
 
 func variationKey(w Workload) string {
@@ -206,7 +206,11 @@ func (s *search) stateFloor(w Workload) int64 {
 	if err != nil {
 		return 0
 	}
-	trained, err := size.Product(s.trained, w.Precision.Parameters().Size(), int64(1+optimizer.WholeTensors()))
+	n := s.trained
+	if w.LoRA != s.base.LoRA {
+		n = 0 // next to nothing
+	}
+	trained, err := size.Product(n, w.Precision.Parameters().Size(), int64(1+optimizer.WholeTensors()))
 	if err != nil {
 		return 0
 	}

@@ -140,3 +140,8 @@ FAMILIES = {
                                                             sliding_attention=dict(rope_type="default", rope_theta=10.0)))),
     "gemma3_text_one_head": ("Gemma3Text", dict(GEMMA, num_key_value_heads=1, final_logit_softcapping=3.0)),
 }
+
+# What adapters.py trains: peft's LoRA over a config class and its config.
+ADAPTED = ("Llama", dict(vocab_size=31, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                         max_position_embeddings=32, tie_word_embeddings=True))
+ADAPTER = dict(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj", "o_proj", "down_proj"], task_type="CAUSAL_LM")

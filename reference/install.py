@@ -30,6 +30,7 @@ PLAIN = {
     "golden_qwen2_config.json": TRAINING,
     "golden_qwen2_float64.safetensors": TRAINING,
     "families.safetensors": TRAINING,
+    "adapters.safetensors": TRAINING,
     "pytorch_memory.json": "predict/accuracy/testdata",
     "pytorch_linear.json": "scenarios/testdata",
     **{f"{n}.pkl.gz": SNAPSHOTS for n in [*KEPT_HISTORIES, "linear_grad", "linear_nograd", "qwen_b2"]},

@@ -52,6 +52,13 @@ def families_part(out):
     families.record(out)
 
 
+@part("adapters", cuda=False)
+def adapters_part(out):
+    import adapters
+
+    adapters.record(out)
+
+
 @part("memory")
 def memory_part(out):
     import torch

@@ -20,11 +20,11 @@ var (
 	saveNames      = regexp.MustCompile(`^step-(\.?)([0-9]{8,18})$`) // with a dot: stepped aside
 	temporaryNames = regexp.MustCompile(`^\.save-[0-9]+$`)
 	metricsNames   = regexp.MustCompile(`^\.metrics-[0-9]+$`)
-	memberNames    = regexp.MustCompile(`^\.(model|optimizer)\.safetensors\.[0-9a-f]{8}\.tmp$`) // in a save that is being written
+	memberNames    = regexp.MustCompile(`^\.(model|optimizer|adapter_model)\.safetensors\.[0-9a-f]{8}\.tmp$`) // in a save that is being written
 )
 
 // saveFiles are the files of a save; the first makes a folder one.
-var saveFiles = []string{stateFile, weightsFile, configFile, optimizerFile}
+var saveFiles = []string{stateFile, weightsFile, configFile, optimizerFile, adapterFile, adapterConfigFile}
 
 // SaveFolder is a folder that a training is saved to, one process at a time.
 type SaveFolder struct {

@@ -74,7 +74,7 @@ func readFloats(x device.Tensor) []float64 {
 
 var (
 	compare     = conformance.Compare
-	floatBytes  = conformance.FloatBytes
+	floatBytes  = device.FloatBytes
 	appendToken = conformance.AppendToken
 	keyBias     = conformance.KeyBias
 )

@@ -11,6 +11,7 @@ import (
 	"github.com/tidemark-lab/tidemark/data/safetensors"
 	"github.com/tidemark-lab/tidemark/device"
 	"github.com/tidemark-lab/tidemark/instrument"
+	"github.com/tidemark-lab/tidemark/nn"
 	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
@@ -114,7 +115,7 @@ func (t *Trainer) Restore(dir string) error {
 }
 
 func (t *Trainer) restore(path string, st state) error {
-	if err := t.LoadWeights(filepath.Join(path, weightsFile)); err != nil {
+	if err := t.readSaved(path); err != nil {
 		return err
 	}
 	if t.weights {
@@ -154,6 +155,9 @@ func (t *Trainer) restore(path string, st state) error {
 func (t *Trainer) checkOptimizerSteps(st state) error {
 	if st.Step > 0 {
 		for _, p := range t.plan.Parameters {
+			if p.Model.Frozen {
+				continue
+			}
 			name := t.session.Parameter(p.Model).Name
 			if _, ok := st.OptimizerSteps[name]; !ok {
 				return fmt.Errorf("%s: optimizer_steps does not say how often %s was updated, after %d steps", stateFile, name, st.Step)
@@ -215,7 +219,10 @@ func (t *Trainer) LoadFolder(dir string) error {
 func (t *Trainer) loadWeights(f tensors) error {
 	var taken []string
 	for _, p := range t.session.Parameters() {
-		name := models.WeightIn(t.model, p.Name, f.Has)
+		if _, adapter := nn.AdapterName(p.Name); adapter {
+			continue // which begins anew
+		}
+		name := models.WeightIn(t.model, nn.BaseName(p.Name), f.Has)
 		taken = append(taken, name)
 		if err := t.load(f, name, p.Value, false); err != nil {
 			return err

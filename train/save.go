@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidemark-lab/tidemark/data/safetensors"
 	"github.com/tidemark-lab/tidemark/device"
+	"github.com/tidemark-lab/tidemark/nn/models"
 )
 
 // A training is saved as a folder step-NNNNNNNN within the save folder, made
@@ -18,6 +19,7 @@ import (
 //
 //	model.safetensors      weights under Hugging Face's names
 //	config.json            the model, unless it is one of one's own
+//	adapter_model.safetensors, adapter_config.json  instead of these two, adapters
 //	optimizer.safetensors  the optimizer's state, as PARAMETER/TENSOR
 //	state.json             where the training stands, and all its settings or, of
 //	                       a model of one's own, its type
@@ -110,30 +112,39 @@ func (t *Trainer) write(dir string) error {
 	for _, p := range t.session.Parameters() {
 		weights = append(weights, t.stored(p.Name, p.Value, false))
 	}
+	adapted := t.Settings.LoRA != nil
 	for _, ps := range t.optimizer.State() {
 		st.OptimizerSteps[ps.Parameter] = ps.Step
 		for _, nt := range ps.Tensors {
 			moments = append(moments, t.stored(ps.Parameter+"/"+nt.Name, nt.Tensor, true))
 		}
 	}
-	metadata := map[string]string{"format": "pt"}
-	if err := safetensors.Write(filepath.Join(dir, weightsFile), metadata, weights); err != nil {
+	if adapted {
+		if err := t.writeAdapters(dir); err != nil {
+			return err
+		}
+	} else if err := safetensors.Write(filepath.Join(dir, weightsFile), map[string]string{"format": "pt"}, weights); err != nil {
 		return err
 	}
 	if err := safetensors.Write(filepath.Join(dir, optimizerFile), nil, moments); err != nil {
 		return err
 	}
-	if t.own() {
-		return writeJSON(filepath.Join(dir, stateFile), st)
+	if !t.own() && !adapted {
+		if err := writeJSON(filepath.Join(dir, configFile), t.savedConfig()); err != nil {
+			return err
+		}
 	}
+	return writeJSON(filepath.Join(dir, stateFile), st)
+}
+
+// savedConfig is the model's config with the element type that weights are saved
+// in.
+func (t *Trainer) savedConfig() models.Config {
 	config := t.Settings.Model
 	if key, _ := config.Precision(); key != "" { // that of the file was the weights' then
 		config = config.With(map[string]any{key: t.Settings.DType})
 	}
-	if err := writeJSON(filepath.Join(dir, configFile), config); err != nil {
-		return err
-	}
-	return writeJSON(filepath.Join(dir, stateFile), st)
+	return config
 }
 
 // stored is a tensor as safetensors writes it, read from the device when its

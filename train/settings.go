@@ -31,6 +31,12 @@ type Settings struct {
 	Schedule              optim.Schedule `json:"schedule"`
 	ClipNorm              float64        `json:"clip_norm,omitempty"` // 0: no clipping
 	GradientCheckpointing bool           `json:"gradient_checkpointing"`
+	// LoRA adapts Linear layers and freezes the rest; nil for none. Freeze are
+	// patterns of names of parameters that are not trained. Base is the folder of
+	// the weights that the adapters are of; empty where these are the initial ones.
+	LoRA   *nn.LoRAOptions `json:"lora,omitempty"`
+	Freeze []string        `json:"freeze,omitempty"`
+	Base   string          `json:"base,omitempty"`
 	// Dropout replaces the model's own probabilities when it is above 0.
 	Dropout float64 `json:"dropout,omitempty"`
 	Seed    uint64  `json:"seed"`

@@ -137,6 +137,9 @@ func FromSettings(dev device.Device, recorder *instrument.Recorder, s Settings, 
 	if s.Dropout > 0 && ApplyDropout(model, s.Dropout) == 0 {
 		return nil, fmt.Errorf("dropout %v: a model of type %s has no dropout", s.Dropout, s.Model.Type())
 	}
+	if err := Restrict(model, s.LoRA, s.Freeze); err != nil {
+		return nil, err
+	}
 	optimizer, err := optim.New(s.Optimizer, s.OptimizerOptions)
 	if err != nil {
 		return nil, err

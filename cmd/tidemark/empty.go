@@ -21,6 +21,10 @@ func refuseEmpty(commands []*cli.Command) {
 				switch f.(type) {
 				case *cli.StringFlag:
 					given = []string{c.String(name)}
+				case *cli.StringSliceFlag:
+					if given = c.StringSlice(name); c.IsSet(name) && len(given) == 0 { // which is what the library makes of an empty text
+						given = []string{""}
+					}
 				case *cli.GenericFlag:
 					if t, ok := c.Generic(name).(*texts); ok {
 						given = *t

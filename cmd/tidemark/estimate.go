@@ -37,7 +37,7 @@ func estimateCommand() *cli.Command {
 }
 
 func estimateFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.IntFlag{Name: "batch", Value: 1, Usage: "rows of a micro-batch"},
 		&cli.IntFlag{Name: "seq", Usage: "tokens of a sequence (default: the model's context, at most 1024)"},
 		&cli.IntFlag{Name: "steps", Value: 3, Usage: "training steps to predict; the third is like all later ones"},
@@ -57,7 +57,7 @@ func estimateFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
 		&cli.BoolFlag{Name: "details", Usage: "print the phases, what the peak consists of and what is assumed as well"},
 		&cli.BoolFlag{Name: "bytes", Usage: "show exact bytes instead of GiB"},
-	}
+	}, adapterFlags()...)
 }
 
 func arithmeticFlags() []cli.Flag {
@@ -174,6 +174,8 @@ type estimateSettings struct {
 	Composition           string              `json:"composition"`
 	Loss                  string              `json:"loss"`
 	Profile               string              `json:"profile"`
+	LoRA                  *nn.LoRAOptions     `json:"lora,omitempty"`
+	Freeze                []string            `json:"freeze,omitempty"`
 	AllocConf             string              `json:"alloc_conf"`
 	// Sources is report.Settings.Sources.
 	Sources    map[string]string `json:"sources"`
@@ -235,12 +237,15 @@ func workloadOf(c *cli.Context) (predict.Workload, estimateSettings, error) {
 	}
 	w.Allocator.LimitBytes = int64(limit * (1 << 30))
 	w.Model = config
+	if w.LoRA, w.Freeze, err = adaptersOf(c); err != nil {
+		return w, s, err
+	}
 	w.Steps, w.Accumulate, w.Optimizer = c.Int("steps"), c.Int("accumulate"), cmp.Or(c.String("optimizer"), predict.DefaultOptimizer(w.Recipe))
 	w.GradientCheckpointing, w.KeepGradients = c.Bool("gradient-checkpointing"), c.Bool("keep-gradients")
 	s = estimateSettings{Model: w.Model, Batch: w.Shape.Rows, Tokens: w.Shape.Tokens, Steps: w.Steps, Recipe: w.Recipe, KeepOutputs: w.KeepOutputs, Optimizer: w.Optimizer,
 		Precision: w.Precision, Attention: "sdpa", GradientCheckpointing: w.GradientCheckpointing, Accumulate: w.Accumulate,
 		KeepGradients: w.KeepGradients, Composition: w.Composition.String(), Loss: w.Loss.String(), Profile: w.Profile.Name,
-		AllocConf: conf, Sources: settingSources(c, confSource), LimitBytes: w.Allocator.LimitBytes}
+		LoRA: w.LoRA, Freeze: w.Freeze, AllocConf: conf, Sources: settingSources(c, confSource), LimitBytes: w.Allocator.LimitBytes}
 	s.Sources["precision"] = from
 	return w, s, nil
 }
@@ -268,6 +273,8 @@ type estimated struct {
 	// OutOfMemory is why the training did not get through its steps within
 	// --limit-gib, or within the addresses of a device; empty when it did.
 	OutOfMemory string `json:"out_of_memory,omitempty"`
+	// Trained is how many of the parameters are not frozen.
+	Trained int64 `json:"trained_parameters"`
 	// Needed is the peak without --limit-gib, where that was not enough; nil
 	// otherwise, and where no device has so many addresses.
 	Needed *report.Peak      `json:"peak_without_limit,omitempty"`
@@ -313,7 +320,7 @@ func predictTraining(w predict.Workload, settings estimateSettings, cards []pred
 	if err != nil {
 		return nil, err
 	}
-	e := &estimated{Tidemark: version, Settings: settings, Run: report.NewRun("estimate", p.Parameters, report.Calculated, p.Recorder)}
+	e := &estimated{Tidemark: version, Settings: settings, Trained: p.Trained, Run: report.NewRun("estimate", p.Parameters, report.Calculated, p.Recorder)}
 	e.Assumptions = append(assumptionsOf(w), choicesOf(w, settings)...)
 	own := p
 	if p.Failed != nil {

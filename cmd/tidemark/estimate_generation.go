@@ -26,7 +26,7 @@ func generationFlags() []cli.Flag {
 }
 
 // ofTraining are the flags that generating knows nothing of.
-var ofTraining = []string{"steps", "optimizer", "gradient-checkpointing", "accumulate", "keep-gradients", "loss"}
+var ofTraining = []string{"steps", "optimizer", "gradient-checkpointing", "accumulate", "keep-gradients", "loss", "lora-rank", "lora-alpha", "lora-dropout", "lora-targets", "freeze"}
 
 // generationSettings are the resolved settings of an estimate of generating.
 type generationSettings struct {

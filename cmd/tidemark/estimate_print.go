@@ -76,6 +76,9 @@ func (e *estimated) answer(exact bool) []string {
 	if exact && run.Peak != nil {
 		lines[len(lines)-1] += fmt.Sprintf(" Exactly: %s bytes.", show.Grouped(run.Peak.AllocatedBytes))
 	}
+	if e.Trained < run.Parameters {
+		lines = append(lines, trainedText(e.Trained, run.Parameters))
+	}
 	if r := e.PeakReserved; r != nil && !run.Partial() && e.Needed == nil {
 		lines = append(lines, fmt.Sprintf("The allocator reserves up to %s for it.", show.Bytes(r.ReservedBytes, exact)))
 	}

@@ -90,6 +90,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			estimateCommand(),
 			trainCommand(),
 			generateCommand(),
+			mergeCommand(),
 			evalCommand(),
 			compareCommand(),
 			snapshots.Command(),

@@ -62,7 +62,7 @@ func modelFlags() []cli.Flag {
 }
 
 func trainingFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "data", Usage: "a text file", DefaultText: "random tokens, or generated digits for dense nets with 784 inputs"},
 		&cli.BoolFlag{Name: "bytes-as-tokens", Usage: "take the text as bytes instead of characters"},
 		&cli.IntFlag{Name: "steps", Value: 100, Usage: "training steps"},
@@ -90,7 +90,7 @@ func trainingFlags() []cli.Flag {
 		&cli.StringFlag{Name: "resume", Usage: "folder of a saved training to continue (saved there again)"},
 		&cli.IntFlag{Name: "workers", Value: 1, Usage: "goroutines that prepare batches"},
 		&cli.Int64Flag{Name: "workspace-bytes", Usage: "what the matrix library keeps from its first product on (assumed; on a GPU real, and by default what cuBLAS works best in)"},
-	}
+	}, adapterFlags()...)
 }
 
 // modelOf is the config that modelFlags choose.
@@ -161,12 +161,16 @@ func settingsOf(c *cli.Context) (train.Settings, error) {
 	if err != nil {
 		return s, fmt.Errorf("--%w", err)
 	}
+	lora, freeze, err := adaptersOf(c)
+	if err != nil {
+		return s, err
+	}
 	lr := c.Float64("lr")
 	if !c.IsSet("lr") {
 		lr = optimizer.LearningRate
 	}
 	s = train.Settings{
-		Model: config, Loss: loss, Steps: c.Int("steps"), Batch: c.Int("batch"),
+		Model: config, Loss: loss, LoRA: lora, Freeze: freeze, Steps: c.Int("steps"), Batch: c.Int("batch"),
 		Accumulate: c.Int("accumulate"), Optimizer: c.String("optimizer"), ClipNorm: c.Float64("clip"),
 		GradientCheckpointing: c.Bool("gradient-checkpointing"), Seed: c.Uint64("seed"),
 		EvaluateEvery: c.Int("eval-every"), EvaluateBatches: c.Int("eval-batches"), DType: c.String("dtype"),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -82,6 +83,15 @@ func newTraining(c *cli.Context, dev chosen) (_ *training, err error) {
 	if from := c.String("from"); from != "" {
 		if err := j.trainer.LoadFolder(from); err != nil {
 			return nil, fmt.Errorf("--from: %w", err)
+		}
+		if j.trainer.Settings.LoRA != nil {
+			base, err := train.ModelFolder(from)
+			if err != nil {
+				return nil, fmt.Errorf("--from: %w", err)
+			}
+			if j.trainer.Settings.Base, err = filepath.Abs(base); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if done, steps := j.trainer.Steps(), j.trainer.Settings.Steps; done >= steps {

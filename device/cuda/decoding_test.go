@@ -16,7 +16,6 @@ import (
 	"github.com/tidemark-lab/tidemark/nn/models"
 	"github.com/tidemark-lab/tidemark/nn/op"
 	"github.com/tidemark-lab/tidemark/train"
-	"github.com/tidemark-lab/tidemark/train/conformance"
 	"github.com/tidemark-lab/tidemark/train/plan"
 	"github.com/tidemark-lab/tidemark/train/session"
 )
@@ -83,7 +82,7 @@ func decoded(t *testing.T, dev device.Device, config string, dt device.DType, o 
 		if len(p.Value.Shape) < 2 {
 			continue
 		}
-		if err := dev.Upload(p.Value, conformance.FloatBytes(build.DType, w)); err != nil {
+		if err := dev.Upload(p.Value, device.FloatBytes(build.DType, w)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -157,7 +157,7 @@ func (x *goldenTraining) start() {
 	x.s = session.New(x.dev, nil, session.Options{WorkspaceBytes: x.run.WorkspaceBytes})
 	x.check(x.s.Materialize(model, x.dt))
 	for _, p := range x.s.Parameters() {
-		x.check(x.dev.Upload(p.Value, FloatBytes(x.dt, x.floats("init."+x.g.prefix+p.Name))))
+		x.check(x.dev.Upload(p.Value, device.FloatBytes(x.dt, x.floats("init."+x.g.prefix+p.Name))))
 	}
 	x.graph, err = train.BuildGraph(model, train.BatchShape{Rows: goldenRows / x.run.MicroBatches, Tokens: goldenTokens}, train.CrossEntropy,
 		nn.Options{DType: x.dt, Mixed: x.mixed, GradientCheckpointing: x.run.GradientCheckpointing, Training: true, Composition: x.run.Composition})
@@ -304,19 +304,6 @@ func Compare(t *testing.T, what string, got, want []float64, tolerance float64) 
 			t.Fatalf("%s[%d] = %.15g, PyTorch %.15g", what, i, got[i], want[i])
 		}
 	}
-}
-
-// FloatBytes is numbers in a type's bytes, float64's or float32's.
-func FloatBytes(dt device.DType, v []float64) []byte {
-	var b []byte
-	for _, x := range v {
-		if dt == device.Float64 {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
-		} else {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
-		}
-	}
-	return b
 }
 
 // AppendToken appends a token in a type's bytes, int64's or int32's.
