@@ -139,6 +139,7 @@ FAMILIES = {
                                        rope_parameters=dict(full_attention=dict(rope_type="linear", factor=4.0, rope_theta=50.0),
                                                             sliding_attention=dict(rope_type="default", rope_theta=10.0)))),
     "gemma3_text_one_head": ("Gemma3Text", dict(GEMMA, num_key_value_heads=1, final_logit_softcapping=3.0)),
+    "qwen3_window": ("Qwen3", dict(DECODER, head_dim=6, num_hidden_layers=3, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
 }
 
 # What adapters.py trains: peft's LoRA over a config class and its config.

@@ -29,6 +29,7 @@ type decoderDefaults struct {
 	context, keyHeads, headDim int
 	epsilon                    float64
 	tied                       bool
+	windows                    bool // layer_types may name layers with a window
 	rope                       ropeDefaults
 }
 
@@ -37,7 +38,7 @@ type decoderDefaults struct {
 func (r *reader) decoder(prefix string, def decoderDefaults) decoderConfig {
 	l := r.decoderSizes(prefix, def)
 	for i, sliding := range r.layerTypes(l.Layers) {
-		if sliding {
+		if sliding && !def.windows {
 			r.fail("layer_types has sliding_attention for layer %d: only full_attention is supported", i)
 		}
 	}

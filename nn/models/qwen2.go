@@ -1,6 +1,10 @@
 package models
 
-import "github.com/tidemark-lab/tidemark/nn"
+import (
+	"slices"
+
+	"github.com/tidemark-lab/tidemark/nn"
+)
 
 // qwen2Family is transformers' Qwen2ForCausalLM.
 var qwen2Family = family{
@@ -8,26 +12,31 @@ var qwen2Family = family{
 	keys: transformersKeys(decoderKeys, []keyRow{
 		{"attention_bias", KeyLimited, no, "queries, keys and values have biases, the output has none, whatever it says"},
 		{"mlp_bias", KeyLimited, no, "there is none"},
-		{"use_sliding_window max_window_layers sliding_window", KeyRead, nil, "no layer may have a window: max_window_layers (28 when absent) must be num_hidden_layers or more"},
+		{"layer_types", KeyRead, nil, "full_attention or sliding_attention; as max_window_layers says when absent"},
+		{"use_sliding_window max_window_layers sliding_window", KeyRead, nil, "layers from max_window_layers on (28 when absent) attend in a window (4096 when absent) where use_sliding_window is true"},
 	}),
 	read: func(r *reader) func() nn.Module {
 		r.architecture("Qwen2ForCausalLM")
-		l := r.decoder("Qwen2", decoderDefaults{})
+		l := r.decoder("Qwen2", decoderDefaults{windows: true})
 		l.QKVBias = true
-		r.windows(l.Layers)
+		r.windows(&l)
 		return func() nn.Module { return newDecoder(l) }
 	},
 	resize: resizeDecoder,
 	depth:  "num_hidden_layers", attentionDropout: "attention_dropout",
 }
 
-// qwen2WindowLayers is the default of max_window_layers of transformers'
-// Qwen2Config.
-const qwen2WindowLayers = 28
+// qwen2WindowLayers and qwen2Window are the defaults of max_window_layers and
+// sliding_window of transformers' Qwen2Config.
+const (
+	qwen2WindowLayers = 28
+	qwen2Window       = 4096
+)
 
-// windows refuses Qwen2 models of which a layer attends in a window: from layer
-// max_window_layers on, where use_sliding_window is true and there is a window.
-func (r *reader) windows(layers int) {
+// windows reads which layers of a Qwen2 model attend in a window: those that
+// layer_types names, or where it says nothing those from max_window_layers on, if
+// use_sliding_window is true and sliding_window not null.
+func (r *reader) windows(l *decoderConfig) {
 	from := qwen2WindowLayers
 	if r.values["max_window_layers"] != nil {
 		if v, err := whole(r.values["max_window_layers"]); err == nil && v == 0 {
@@ -36,13 +45,21 @@ func (r *reader) windows(layers int) {
 			from = r.size("max_window_layers")
 		}
 	}
-	window := true
-	if v, ok := r.values["sliding_window"]; ok {
-		window = v != nil
-		r.sizeOr("sliding_window", 1)
+	window := r.window(qwen2Window)
+	if !r.flag("use_sliding_window", false) {
+		window = 0
 	}
-	if r.flag("use_sliding_window", false) && window && from < layers {
-		r.fail("use_sliding_window is true and max_window_layers %d: layers from %d on attend in a window, which is not supported; max_window_layers %d or more has none",
-			from, from, layers)
+	sliding := r.layerTypes(l.Layers)
+	if sliding == nil {
+		for i := range l.Layers {
+			sliding = append(sliding, window > 0 && i >= from)
+		}
 	}
+	if !slices.Contains(sliding, true) {
+		return
+	}
+	if window == 0 {
+		r.fail("layer_types has sliding_attention for layer %d, and there is no window: use_sliding_window must be true and sliding_window not null", slices.Index(sliding, true))
+	}
+	l.Window, l.Kinds = window, &layerKinds{sliding: sliding}
 }

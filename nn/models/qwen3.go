@@ -11,15 +11,16 @@ var qwen3Family = family{
 		{"mlp_bias", KeyLimited, no, "there is none"},
 		{"head_dim", KeyRead, nil, "128 when absent"},
 		{"use_qk_norm qk_layernorm", KeyLimited, yes, "queries and keys are normalised"},
-		{"use_sliding_window max_window_layers sliding_window", KeyRead, nil, "no layer may have a window: max_window_layers (28 when absent) must be num_hidden_layers or more"},
+		{"layer_types", KeyRead, nil, "full_attention or sliding_attention; as max_window_layers says when absent"},
+		{"use_sliding_window max_window_layers sliding_window", KeyRead, nil, "layers from max_window_layers on (28 when absent) attend in a window (4096 when absent) where use_sliding_window is true"},
 	}),
 	read: func(r *reader) func() nn.Module {
 		r.architecture("Qwen3ForCausalLM")
-		l := r.decoder("Qwen3", decoderDefaults{headDim: 128})
+		l := r.decoder("Qwen3", decoderDefaults{headDim: 128, windows: true})
 		l.QKVBias = r.flag("attention_bias", false)
 		l.OutputBias = l.QKVBias
 		l.NormalizeHeads = true
-		r.windows(l.Layers)
+		r.windows(&l)
 		return func() nn.Module { return newDecoder(l) }
 	},
 	resize: resizeDecoder,
