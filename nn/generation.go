@@ -20,6 +20,7 @@ import (
 // positions of their own, and everything but attention treats them alike.
 type generation struct {
 	rows, capacity int
+	prompt         int            // tokens of the prompt, in eager
 	lengths        []int          // of the prompt's rows; nil for one token a row
 	at             *gorgonia.Node // how many tokens of each row came before; where they stand, in eager
 	layers         int
@@ -51,6 +52,13 @@ func (b *Builder) Decode(rows, capacity int) {
 	b.generate(generation{rows: rows, capacity: capacity})
 }
 
+// DecodeAfter is Decode in the eager composition, where a cache of a window has
+// another size after the first token than before it: past tokens were kept, prompt
+// of them the prompt's.
+func (b *Builder) DecodeAfter(rows, prompt, past int) {
+	b.generate(generation{rows: rows, prompt: prompt, capacity: past})
+}
+
 func (b *Builder) generate(g generation) {
 	g.rounded = make(map[*gorgonia.Node]*Parameter)
 	b.generation = &g
@@ -69,13 +77,17 @@ func (b *Builder) generate(g generation) {
 // decoding reports whether one token a row is computed.
 func (b *Builder) decoding() bool { return b.generation != nil && b.generation.lengths == nil }
 
-// Keys is how many tokens a token of ids may attend to, its own and those kept
-// included: in the eager composition.
-func (b *Builder) Keys(ids *gorgonia.Node) int {
-	if b.decoding() {
-		return b.generation.capacity + 1
+// Keys is how many keys a layer with a window, or with 0 one without, attends to
+// in the eager composition: its own tokens' and those kept, of which a window's
+// cache has all but one of the window.
+func (b *Builder) Keys(ids *gorgonia.Node, window int) int {
+	if !b.decoding() {
+		return ids.Shape()[1]
 	}
-	return ids.Shape()[1]
+	if past := b.generation.capacity; window == 0 || past < window {
+		return past + 1
+	}
+	return window
 }
 
 // CheckContext finds ids that are not (batch, tokens) or have more tokens than a
@@ -115,7 +127,7 @@ func (b *Builder) Attention(q, k, v *gorgonia.Node, heads, kvHeads int, o op.Att
 	if b.generation == nil {
 		return op.Attention(q, k, v, heads, kvHeads, o)
 	}
-	keys, values, err := b.newCache(k, k.Shape()[2])
+	keys, values, err := b.newCache(k, b.generation.capacity, k.Shape()[2])
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +150,7 @@ func (b *Builder) attentionPacked(qkv *gorgonia.Node, heads int, o op.AttentionO
 		return op.AttentionPacked(qkv, heads, o)
 	}
 	width := qkv.Shape()[2] / 3
-	keys, values, err := b.newCache(qkv, width)
+	keys, values, err := b.newCache(qkv, b.generation.capacity, width)
 	if err != nil {
 		return nil, err
 	}
@@ -162,14 +174,15 @@ func (b *Builder) withinCache(q *gorgonia.Node, o op.AttentionOptions) op.Attent
 	return o
 }
 
-// newCache makes the inputs for another layer's keys and values, like x.
-func (b *Builder) newCache(x *gorgonia.Node, width int) (keys, values *gorgonia.Node, err error) {
+// newCache makes the inputs for another layer's keys and values of so many tokens,
+// like x.
+func (b *Builder) newCache(x *gorgonia.Node, tokens, width int) (keys, values *gorgonia.Node, err error) {
 	s, err := op.SpecOf(x)
 	if err != nil {
 		return nil, nil, err
 	}
 	g := b.generation
-	s.Shape = []int{g.rows, g.capacity, width}
+	s.Shape = []int{g.rows, tokens, width}
 	layer := fmt.Sprintf("cache.%d", g.layers)
 	g.layers++
 	keys, values = b.Input(layer+".keys", s), b.Input(layer+".values", s)
@@ -228,20 +241,29 @@ func (b *Builder) Generating() bool { return b.generation != nil }
 func (b *Builder) Cached() []*gorgonia.Node { return b.cached }
 
 // CacheAppend is keys and values with those kept before them, in the eager
-// composition.
-func (b *Builder) CacheAppend(k, v *gorgonia.Node) (keys, values *gorgonia.Node, err error) {
+// composition. A layer with a window takes as many of these as the window has keys
+// but one, which are a part of what its cache's memory holds.
+func (b *Builder) CacheAppend(k, v *gorgonia.Node, window int) (keys, values *gorgonia.Node, err error) {
 	if !b.decoding() {
 		if keys, err = aten.CacheAppend(k); err == nil {
 			values, err = aten.CacheAppend(v)
 		}
 		return keys, values, err
 	}
-	pastKeys, pastValues, err := b.newCache(k, k.Shape()[2])
+	past := b.generation.capacity
+	held, taken := past, past
+	if window > 0 {
+		taken = min(past, window-1)
+		if past > b.generation.prompt {
+			held = min(past, window)
+		}
+	}
+	pastKeys, pastValues, err := b.newCache(k, held, k.Shape()[2])
 	if err != nil {
 		return nil, nil, err
 	}
-	if keys, err = aten.CacheExtend(pastKeys, k); err == nil {
-		values, err = aten.CacheExtend(pastValues, v)
+	if keys, err = aten.CacheExtend(pastKeys, k, taken); err == nil {
+		values, err = aten.CacheExtend(pastValues, v, taken)
 	}
 	return keys, values, err
 }
@@ -253,7 +275,7 @@ func (b *Builder) generatePacked(qkv *gorgonia.Node, heads int, way aten.SDPA) (
 	if err != nil {
 		return nil, err
 	}
-	if k, v, err = b.CacheAppend(k, v); err != nil {
+	if k, v, err = b.CacheAppend(k, v, 0); err != nil {
 		return nil, err
 	}
 	b.Cache(k, v)

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -104,6 +105,9 @@ func TestPlansOfTokensLieOnALine(t *testing.T) {
 		"the efficient kernel": {`{"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":99}`, precision.FP32},
 		"packed":               {`{"model_type":"gpt2","n_embd":64,"n_layer":2,"n_head":4,"vocab_size":99}`, precision.BF16},
 		"packed, plain":        {`{"model_type":"gpt2","n_embd":60,"n_layer":2,"n_head":10,"vocab_size":99}`, precision.FP32},
+		"a window that fills":  {windowConfig(`"num_key_value_heads":2`, 37), precision.BF16},
+		"a window of one head": {windowConfig(`"num_key_value_heads":1`, 34), precision.FP32},
+		"beyond a window":      {windowConfig(`"num_key_value_heads":2`, 8), precision.FP32},
 		"plain operations":     {`{"model_type":"llama","hidden_size":60,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":10,"vocab_size":99}`, precision.FP32},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,11 +147,17 @@ func TestPlansOfTokensLieOnALine(t *testing.T) {
 					t.Errorf("token %d has the sizes of the first", n)
 				}
 			}
-			if sizes[10] <= sizes[0] {
+			if sizes[10] <= sizes[1] { // the first reads what the prompt left of a window
 				t.Errorf("sizes %v do not grow", sizes)
 			}
 		})
 	}
+}
+
+// windowConfig is a model with layers with and without a window.
+func windowConfig(heads string, window int) string {
+	return fmt.Sprintf(`{"model_type":"gemma3_text","hidden_size":64,"intermediate_size":96,"num_hidden_layers":3,"num_attention_heads":4,%s,"head_dim":16,
+		"vocab_size":99,"sliding_window":%d,"sliding_window_pattern":3}`, heads, window)
 }
 
 func (p *generator) must(t *testing.T, past int) *plan.Plan {
@@ -182,6 +192,18 @@ func TestPredictedCaches(t *testing.T) {
 		weights := map[precision.Precision]int64{precision.BF16: 2}[c.g.Precision]
 		if want := p.Parameters * max(weights, 4*(1-weights/2)); p.WeightBytes != want {
 			t.Errorf("%+v: weights of %d bytes, expected %d", c.g, p.WeightBytes, want)
+		}
+	}
+}
+
+// A layer with a window keeps as many tokens as the window has, once there are so
+// many; all of the prompt's are there until the first token comes after them.
+func TestCachesOfWindows(t *testing.T) {
+	for _, c := range []struct{ prompt, new, sliding, full int64 }{{20, 1, 20, 20}, {20, 2, 8, 21}, {20, 12, 8, 31}, {3, 4, 6, 6}, {3, 12, 8, 14}} {
+		g := Generation{Rows: 3, Prompt: int(c.prompt), New: int(c.new), Composition: nn.Eager}
+		p := generation(t, g, windowConfig(`"num_key_value_heads":2`, 8))
+		if want := 2 * 2 * 16 * 4 * 3 * (2*c.sliding + c.full); p.CacheBytes != want {
+			t.Errorf("%d tokens after %d: a cache of %d bytes, expected %d", c.new, c.prompt, p.CacheBytes, want)
 		}
 	}
 }

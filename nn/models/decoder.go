@@ -90,7 +90,7 @@ func (c decoderConfig) facts() facts {
 		context: c.Context, vocabulary: c.Vocabulary, caches: c.Cache,
 		heads: c.Heads, kvHeads: c.KVHeads, headSize: c.HeadDim, attentionDropout: c.AttentionDropout,
 		buffers: [][]int{half, half}, // the frequencies, twice
-		period:  period,
+		period:  period, window: c.Window,
 	}
 	ropes := []rope{c.Rope}
 	if c.LocalRope != nil {
@@ -219,16 +219,22 @@ func (d decoding) run(b *nn.Builder, ids *gorgonia.Node, embed func() (nn.Output
 // for causal attention.
 func (d decoding) masks(b *nn.Builder, positions, ids *gorgonia.Node) (mask *gorgonia.Node, err error) {
 	for _, window := range d.config.windows() {
-		if err := b.LookForPacked(positions, ids); err != nil {
-			return nil, err
+		if !b.Generating() || window == 0 || b.Keys(ids, window) < window { // else what is looked at comes with the mask
+			if err := b.LookForPacked(positions, ids); err != nil {
+				return nil, err
+			}
 		}
-		if window == 0 || b.Keys(ids) < window {
+		rows, tokens := ids.Shape()[0], ids.Shape()[1]
+		keys := b.Keys(ids, window)
+		switch {
+		case window == 0 || keys < window:
 			continue
+		case b.Generating():
+			mask, err = aten.GenerationWindowMask(ids, rows, tokens, keys, b.Keys(ids, 0), b.Serial())
+		default:
+			mask, err = aten.SlidingMask(ids, rows, tokens, window)
 		}
-		if b.Generating() {
-			return nil, fmt.Errorf("generating on %d tokens with sliding_window %d: how transformers' cache goes on beyond a window is not predicted; prompt and new tokens must be fewer than the window", b.Keys(ids), window)
-		}
-		if mask, err = aten.SlidingMask(ids, ids.Shape()[0], ids.Shape()[1], window); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		b.Hold(mask)

@@ -91,7 +91,7 @@ func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o atte
 	if b.Caching() {
 		old := []*gorgonia.Node{k, v}
 		var err error
-		if k, v, err = b.CacheAppend(k, v); err != nil {
+		if k, v, err = b.CacheAppend(k, v, d.Window); err != nil {
 			return nn.Output{}, err
 		}
 		b.KeepUntil(v, old...)
@@ -111,13 +111,21 @@ func (d decoderConfig) attendEager(b *nn.Builder, q, k, v *gorgonia.Node, o atte
 	}
 	mask := func() {
 		if o.mask != nil {
+			rows := q.Shape()[0]
+			if b.Generating() {
+				rows = 1 // the mask has them all
+			}
 			bias = c.Apply(func() (*gorgonia.Node, error) {
-				return aten.MaskBias(o.mask, b.Computing(), q.Shape()[0], way, b.Serial())
+				return aten.MaskBias(o.mask, b.Computing(), rows, way, b.Serial())
 			})
 		}
 	}
 	if b.Generating() && (way != aten.SDPAMath || q.Shape()[1] == 1) {
+		mask()
 		h = c.Apply(func() (*gorgonia.Node, error) { return aten.AttentionForward(q, k, v, heads, kv, way) })
+		if bias != nil {
+			b.KeepUntil(h, bias)
+		}
 	} else if way == aten.SDPAMath {
 		mask()
 		if c.Err() != nil {

@@ -21,6 +21,7 @@ type facts struct {
 	// buffers are the shapes of what PyTorch's model keeps beside its parameters.
 	buffers     [][]int
 	tiedHead    []int  // the shape of a head's weight that is the embedding's
+	window      int    // the keys that a query sees in some layers; 0 where all see all
 	period      int    // after how many layers their kinds come again; 0 where they are alike
 	notComputed string // what is right for predictions only, in a sentence
 }
@@ -66,6 +67,10 @@ func ShiftsLabels(m nn.Module) bool { return factsOf(m).shiftsLabels }
 // Buffers lists the shapes of what a model keeps on the device beside its
 // parameters in PyTorch.
 func Buffers(m nn.Module) [][]int { return factsOf(m).buffers }
+
+// Window is the number of keys that a query sees in layers with a window; 0 where
+// there is none.
+func Window(m nn.Module) int { return factsOf(m).window }
 
 // TiedHead is the shape of a head's weight that is the embedding's; nil when
 // the head has its own.

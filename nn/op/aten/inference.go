@@ -19,11 +19,11 @@ func inferred(name string, out device.Spec, m *memoryScript, in ...*gorgonia.Nod
 	return op.Apply(op.Description{Kernel: name, Out: out, Memory: m.steps, Host: unsupported}, nil, nil, in...)
 }
 
-// CacheExtend is keys or values (B, T, C) after those of a cache (B, L, C), in new
-// memory: (B, L+T, C).
+// CacheExtend is keys or values (B, T, C) after the latest taken of those of a cache
+// (B, L, C), in new memory: (B, taken+T, C).
 //
 // Kernel: aten.cat cache, x → joined.
-func CacheExtend(cache, x *gorgonia.Node) (*gorgonia.Node, error) {
+func CacheExtend(cache, x *gorgonia.Node, taken int) (*gorgonia.Node, error) {
 	cs, err := op.SpecOf(cache)
 	if err != nil {
 		return nil, err
@@ -32,11 +32,11 @@ func CacheExtend(cache, x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(cs.Shape) != 3 || len(xs.Shape) != 3 || cs.Shape[0] != xs.Shape[0] || cs.Shape[2] != xs.Shape[2] || cs.DType != xs.DType {
-		return nil, fmt.Errorf("cache: %v cannot be extended by %v", cs, xs)
+	if len(cs.Shape) != 3 || len(xs.Shape) != 3 || cs.Shape[0] != xs.Shape[0] || cs.Shape[2] != xs.Shape[2] || cs.DType != xs.DType || taken < 0 || taken > cs.Shape[1] {
+		return nil, fmt.Errorf("cache: %v of which %d tokens are taken cannot be extended by %v", cs, taken, xs)
 	}
 	out := device.Spec{DType: cs.DType, Shape: slices.Clone(cs.Shape)}
-	out.Shape[1] += xs.Shape[1]
+	out.Shape[1] = taken + xs.Shape[1]
 	return inferred("aten.cat", out, (&memoryScript{}).result(0), cache, x)
 }
 
@@ -82,6 +82,46 @@ func GenerationMask(like *gorgonia.Node, rows, tokens, serial int) (*gorgonia.No
 	m.drop(wide).result(0).drop(one, booleans)
 	return op.Apply(op.Description{Kernel: "aten.all", Out: device.Spec{DType: device.Uint8, Shape: []int{1}}, Serial: int64(serial),
 		Memory: m.steps, Host: unsupported}, nil, nil, like)
+}
+
+// GenerationWindowMask is the mask that transformers' models make of a window while
+// they generate (sdpa_mask of masking_utils.py), on queries of rows rows that see
+// keys of total tokens so far: (rows·queries, keys) bytes. like is any value of the
+// graph; it is not read.
+//
+// Kernel (kernel.Attention): aten.generation_window_mask like → mask.
+func GenerationWindowMask(like *gorgonia.Node, rows, queries, keys, total, serial int) (*gorgonia.Node, error) {
+	r, q, k, t := int64(rows), int64(queries), int64(keys), int64(total)
+	m := &memoryScript{}
+	held := []int{m.temporary(r * t)} // the mask of padding as booleans, of which the keys' are looked up
+	if t > k {
+		index := m.temporary(8 * k)
+		shifted := m.temporary(8 * k)
+		m.drop(index)
+		m.passing(r * k)
+		m.drop(shifted)
+	}
+	held = append(held, m.temporary(8*r), m.temporary(8))
+	for _, n := range []int64{q, k} {
+		index := m.temporary(8 * n)
+		held = append(held, m.temporary(8*n))
+		m.drop(index)
+	}
+	outer, inner := m.temporary(1), m.temporary(1)
+	first := m.temporary(8 * q)
+	later := m.temporary(q * k)
+	m.drop(first)
+	inside := m.temporary(q * k)
+	m.drop(later, inner)
+	earlier := m.temporary(q * k)
+	window := m.temporary(q * k)
+	m.drop(earlier, inside)
+	all := m.temporary(q * k)
+	m.drop(window, outer)
+	padding := m.temporary(r * k)
+	m.result(0).drop(padding, all).drop(held...)
+	return op.Apply(op.Description{Kernel: "aten.generation_window_mask", Out: device.Spec{DType: device.Uint8, Shape: []int{rows * queries, keys}},
+		Attributes: kernel.Attention{Batch: rows, Queries: queries, Keys: keys}, Serial: int64(serial), Memory: m.steps, Host: unsupported}, nil, nil, like)
 }
 
 // AttentionForward is Attention where no gradient is asked for: nothing is kept
