@@ -13,6 +13,9 @@ SHARED = dict(vocab_size=320, bos_token_id=0, eos_token_id=0)
 CASES = {  # name: config, size of a shard
     "llama": (transformers.LlamaConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                                        num_key_value_heads=2, max_position_embeddings=64, pad_token_id=None, **SHARED), "80KB"),
+    "gemma3": (transformers.Gemma3TextConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=1,
+                                             head_dim=8, sliding_window=16, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                             max_position_embeddings=64, pad_token_id=None, **SHARED), "10GB"),
     "gpt2": (transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, **SHARED), "10GB"),
 }
 

@@ -95,7 +95,7 @@ func compareLogits(t *testing.T, got, want []float64, tolerance float64) {
 // TestModelFolder reads models that transformers saved, one in shards, and has
 // their logits and what they say.
 func TestModelFolder(t *testing.T) {
-	for _, name := range []string{"llama", "gpt2"} {
+	for _, name := range []string{"llama", "gpt2", "gemma3"} {
 		t.Run(name, func(t *testing.T) {
 			dir := "testdata/transformers_" + name
 			tr, r := openModel(t, dir), readRecorded(t, dir)
@@ -119,7 +119,7 @@ func TestModelFolder(t *testing.T) {
 // TestSaveIsAModelFolder trains a model of transformers, and saves it: the folder
 // has the tensors and the config that transformers wrote, with other values.
 func TestSaveIsAModelFolder(t *testing.T) {
-	for _, name := range []string{"llama", "gpt2"} {
+	for _, name := range []string{"llama", "gpt2", "gemma3"} {
 		t.Run(name, func(t *testing.T) {
 			dir, saved := "testdata/transformers_"+name, t.TempDir()
 			tr, r := openModel(t, dir), readRecorded(t, dir)
