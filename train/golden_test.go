@@ -76,5 +76,4 @@ var (
 	compare     = conformance.Compare
 	floatBytes  = device.FloatBytes
 	appendToken = conformance.AppendToken
-	keyBias     = conformance.KeyBias
 )
