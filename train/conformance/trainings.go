@@ -243,7 +243,8 @@ func (x *goldenTraining) finish(steps int) {
 	}
 	x.optimizer.Release()
 	x.s.Close()
-	if n := x.dev.Allocator().Stats().Allocated.Current; n != 0 {
+	// A card's libraries keep their workspace.
+	if n := x.dev.Allocator().Stats().Allocated.Current; n != 0 && n != x.run.WorkspaceBytes {
 		x.t.Errorf("%d bytes are still allocated", n)
 	}
 }
