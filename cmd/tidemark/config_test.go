@@ -177,16 +177,21 @@ func TestAttentionDropoutIsTrained(t *testing.T) {
 // TestHeadsOfNoWholeVectors are predicted in float32, refused in bfloat16, and
 // given no remedy that is refused.
 func TestHeadsOfNoWholeVectors(t *testing.T) {
-	config := writeConfig(t, "c", `{"model_type":"gpt2","vocab_size":331,"n_positions":512,"n_layer":2,"n_embd":102,"n_head":6}`)
-	args := []string{"estimate", "--config", config, "--batch", "8", "--limit-gib", "0.2", "--card", "h200"}
-	code, out, errs := tidemark(t, args...)
-	if code != shell.ExitDone || !strings.Contains(out, "does not fit") || strings.Contains(out, "--precision") {
-		t.Errorf("status %d, %q\n%s", code, errs, out)
-	}
-	for _, p := range []string{"bf16", "bf16-mixed"} {
-		code, out, errs := tidemark(t, append(args, "--precision", p)...)
-		if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "heads of 17 elements in bfloat16") {
-			t.Errorf("%s: status %d, %q", p, code, errs)
+	for size, config := range map[int]string{
+		17: `{"model_type":"gpt2","vocab_size":331,"n_positions":512,"n_layer":2,"n_embd":102,"n_head":6}`, // with a cache
+		18: `{"model_type":"gemma3_text","vocab_size":331,"hidden_size":108,"intermediate_size":272,"num_hidden_layers":3,"num_attention_heads":6,
+			"num_key_value_heads":2,"head_dim":18,"sliding_window":64,"sliding_window_pattern":3}`, // with a mask
+	} {
+		args := []string{"estimate", "--config", writeConfig(t, fmt.Sprint(size), config), "--batch", "8", "--seq", "256", "--limit-gib", "0.1", "--card", "h200"}
+		code, out, errs := tidemark(t, args...)
+		if code != shell.ExitDone || !strings.Contains(out, "does not fit") || strings.Contains(out, "--precision") {
+			t.Errorf("status %d, %q\n%s", code, errs, out)
+		}
+		for _, p := range []string{"bf16", "bf16-mixed"} {
+			code, out, errs := tidemark(t, append(args, "--precision", p)...)
+			if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, fmt.Sprintf("heads of %d elements in bfloat16", size)) {
+				t.Errorf("%s: status %d, %q", p, code, errs)
+			}
 		}
 	}
 }

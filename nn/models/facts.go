@@ -88,7 +88,7 @@ func CheckHeads(c Config, dt device.DType, cached bool) error {
 	if f.heads == 0 {
 		return nil
 	}
-	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize, !f.packed || !cached)
+	_, err = aten.ChooseSDPA(dt, f.heads, f.kvHeads, f.headSize, (!f.packed || !cached) && f.window == 0)
 	return err
 }
 
