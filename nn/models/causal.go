@@ -44,7 +44,6 @@ func (l *causalLM) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, erro
 		return nn.Output{}, err
 	}
 	b.HoldWithLoss(out.One())
-	b.Hold(out.One())
 	if out, err = b.Call("lm_head", l.head, out.One()); err != nil {
 		return nn.Output{}, err
 	}

@@ -132,10 +132,8 @@ func (k *gpt2Block) Forward(b *nn.Builder, in ...*gorgonia.Node) (nn.Output, err
 	c.Hold(h)
 	x = nn.With(c, b.Add, x, h)
 	c.KeepUntil(x, n) // the variable of the sum
-	c.Hold(x)
 	n = c.Call("ln_2", k.ln2, x)
 	h = c.Call("mlp", k.mlp, n)
-	c.Hold(h)
 	x = nn.With(c, b.Add, x, h)
 	c.KeepUntil(x, n)
 	return nn.Tensor(x), c.Err()
