@@ -26,6 +26,8 @@ var decoderKeys = []keyRow{
 // decoderDefaults are what a family's configs stand for where a key is absent; 0
 // is Llama's.
 type decoderDefaults struct {
+	// vocabulary and heads are 0 where a config must have them.
+	vocabulary, heads          int
 	context, keyHeads, headDim int
 	epsilon                    float64
 	tied                       bool
@@ -54,7 +56,13 @@ func (r *reader) decoder(prefix string, def decoderDefaults) decoderConfig {
 // decoderSizes reads what all decoders have in common: not the rotary positions, the
 // activation and the kinds of layers.
 func (r *reader) decoderSizes(prefix string, def decoderDefaults) decoderConfig {
-	width, heads := r.size("hidden_size"), r.size("num_attention_heads")
+	needed := func(key string, absent int) int {
+		if absent > 0 {
+			return r.sizeOr(key, absent)
+		}
+		return r.size(key)
+	}
+	width, heads := r.size("hidden_size"), needed("num_attention_heads", def.heads)
 	head := cmp.Or(def.headDim, width/heads)
 	if r.values["head_dim"] != nil {
 		head = r.size("head_dim")
@@ -62,7 +70,7 @@ func (r *reader) decoderSizes(prefix string, def decoderDefaults) decoderConfig 
 		r.divides("num_attention_heads", heads, "hidden_size", width)
 	}
 	l := decoderConfig{
-		Family: prefix, Vocabulary: r.size("vocab_size"), Width: width,
+		Family: prefix, Vocabulary: needed("vocab_size", def.vocabulary), Width: width,
 		Inner: r.size("intermediate_size"), Layers: r.depth("num_hidden_layers"), Heads: heads,
 		Context: r.sizeOr("max_position_embeddings", cmp.Or(def.context, 32768)),
 		Epsilon: r.number("rms_norm_eps", cmp.Or(def.epsilon, 1e-6)), Tied: r.flag("tie_word_embeddings", def.tied),
@@ -130,9 +138,9 @@ func resizeDecoder(c Config, layers, width, heads int) (map[string]any, error) {
 	z := newResizing(c)
 	z.set("num_hidden_layers", layers)
 	if list, ok := c.values["layer_types"].([]any); ok && layers > 0 && len(list) > 0 {
-		kinds := make([]any, layers) // one a layer, in the order that there was
+		kinds, period := make([]any, layers), periodOf(list) // one a layer, in the order that there was
 		for i := range kinds {
-			kinds[i] = list[i%len(list)]
+			kinds[i] = list[i%period]
 		}
 		z.changes["layer_types"] = kinds
 	}
@@ -141,8 +149,8 @@ func resizeDecoder(c Config, layers, width, heads int) (map[string]any, error) {
 	if width > 0 {
 		z.set("intermediate_size", max(1, z.get("intermediate_size")*width/z.get("hidden_size")))
 	}
-	if kv := z.get("num_key_value_heads"); heads > 0 && kv > 0 {
-		z.set("num_key_value_heads", divisor(heads, max(1, kv*heads/z.get("num_attention_heads"))))
+	if kv, own := z.get("num_key_value_heads"), z.get("num_attention_heads"); heads > 0 && kv > 0 && own > 0 {
+		z.set("num_key_value_heads", divisor(heads, max(1, kv*heads/own)))
 	}
 	return z.changes, nil
 }

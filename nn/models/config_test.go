@@ -174,7 +174,7 @@ func TestPeriod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = models.Resize(c, 9, 0, 0); err != nil || models.Depth(c) != 9 || models.Period(c) != 5 {
+	if c, err = models.Resize(c, 9, 0, 0); err != nil || models.Depth(c) != 9 || models.Period(c) != 3 {
 		t.Errorf("%d layers, a period of %d, %v", models.Depth(c), models.Period(c), err)
 	}
 }

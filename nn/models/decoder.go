@@ -83,7 +83,7 @@ func newDecoderOf(c decoderConfig, layer func(decoderConfig) nn.Module) nn.Modul
 func (c decoderConfig) facts() facts {
 	period := 0
 	if c.Kinds != nil {
-		period = c.Kinds.period()
+		period = periodOf(c.Kinds.sliding)
 	}
 	half := []int{c.Rope.table.Size / 2}
 	f := facts{

@@ -14,6 +14,7 @@ import (
 
 // gemmaKeys say what becomes of their keys beside those of decoders.
 var gemmaKeys = []keyRow{
+	{"vocab_size num_attention_heads", KeyRead, nil, "sizes; 256000, or 262208 of gemma3_text, and 8 when absent"},
 	{"hidden_activation", KeyLimited, []any{gemmaActivation}, "the gates' function is that one"},
 	{"hidden_act", KeyInert, nil, "hidden_activation alone decides"},
 	{"attention_bias", KeyRead, nil, "biases of the projections"},
@@ -28,7 +29,7 @@ var gemmaKeys = []keyRow{
 // gemma reads what the families have in common. period is after how many layers one
 // has no window where layer_types does not say.
 func (r *reader) gemma(prefix string, def decoderDefaults, period int) decoderConfig {
-	def.keyHeads, def.headDim, def.tied = 4, 256, true
+	def.heads, def.keyHeads, def.headDim, def.tied = 8, 4, 256, true
 	l := r.decoderSizes(prefix, def)
 	r.divides("num_attention_heads", l.Heads, "hidden_size", l.Width)
 	l.GatedUnit, l.ActivationModule = "geglu", activations[gemmaActivation].module

@@ -15,7 +15,7 @@ var gemma2Family = family{
 	}),
 	read: func(r *reader) func() nn.Module {
 		r.architecture("Gemma2ForCausalLM")
-		l := r.gemma("Gemma2", decoderDefaults{context: 8192}, 2)
+		l := r.gemma("Gemma2", decoderDefaults{vocabulary: 256000, context: 8192}, 2)
 		l.Rope = r.rope(l.HeadDim, l.Context, ropeDefaults{})
 		l.ScoreCap, l.LogitCap = r.bound("attn_logit_softcapping", 50), r.bound("final_logit_softcapping", 30)
 		return func() nn.Module { return newGemma(l) }

@@ -24,7 +24,7 @@ var gemma3Family = family{
 	}),
 	read: func(r *reader) func() nn.Module {
 		r.architecture("Gemma3ForCausalLM")
-		l := r.gemma("Gemma3", decoderDefaults{context: 131072}, r.sizeOr("sliding_window_pattern", 6))
+		l := r.gemma("Gemma3", decoderDefaults{vocabulary: 262208, context: 131072}, r.sizeOr("sliding_window_pattern", 6))
 		l.ModelName, l.NormalizeHeads, l.NormalizeLast = "Gemma3TextModel", true, true
 		l.Rope, l.LocalRope = r.gemma3Ropes(l.HeadDim, l.Context)
 		l.LogitCap = r.bound("final_logit_softcapping", 0)

@@ -1,22 +1,20 @@
 package models
 
+import "slices"
+
 // layerKinds are which layers of a model attend in a window.
 type layerKinds struct {
 	sliding []bool // by layer
 }
 
-// period is after how many layers the kinds come again.
-func (k layerKinds) period() int {
-	for n := 1; n < len(k.sliding); n++ {
-		again := true
-		for i := n; i < len(k.sliding) && again; i++ {
-			again = k.sliding[i] == k.sliding[i-n]
-		}
-		if again {
+// periodOf is after how many layers their kinds come again.
+func periodOf[K comparable](kinds []K) int {
+	for n := 1; n < len(kinds); n++ {
+		if slices.Equal(kinds[n:], kinds[:len(kinds)-n]) {
 			return n
 		}
 	}
-	return len(k.sliding)
+	return len(kinds)
 }
 
 // layer is the config of layer i.

@@ -19,11 +19,12 @@ func TestPublishedConfigs(t *testing.T) {
 		"llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248, "llama31-8b": 8_030_261_248, "llama32-1b": 1_235_814_400,
 		"llama32-1b-noscale": 1_235_814_400, "qwen2.5-7b": 7_615_616_512, "r1-distill-qwen-1.5b": 1_777_088_000,
 		"mistral-7b": 7_241_732_096, "mistral-7b-v03": 7_248_023_552, "qwen3-0.6b": 596_049_920, "phi3-mini": 3_821_079_552, "pythia-1.4b": 1_414_647_808,
-		"gemma2-2b": 2_614_341_888, "smollm2-135m": 134_515_008, "tinyllama": 1_100_048_384,
+		"gemma2-2b": 2_614_341_888, "gemma3-270m": 268_098_176, "gemma3-4b-text": 3_880_263_168, "smollm2-135m": 134_515_008, "tinyllama": 1_100_048_384,
 	}
 	refused := map[string]string{
 		"gpt2-seqcls": "architectures names GPT2ForSequenceClassification: only GPT2LMHeadModel", "llama2-7b-gptq": "quantization_config is map[bits:4",
 		"mistral-as-llama": "architectures names MistralForCausalLM: only LlamaForCausalLM", "llama-layertypes": "sliding_window is 512",
+		"gemma3-4b": "give its text_config, whose model_type is gemma3_text",
 	}
 	b, err := os.ReadFile("testdata/published_configs.json")
 	if err != nil {
