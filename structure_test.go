@@ -26,7 +26,7 @@ var rooms = []string{
 	"predict/accuracy/accuracydoc", "predict/accuracy", "predict",
 	"train/conformance", "train", "train/session", "train/plan",
 	"optim",
-	"nn/models", "nn", "nn/op/aten", "nn/op", "nn/op/host",
+	"nn/models", "nn/encoder", "nn", "nn/op/aten", "nn/op", "nn/op/host",
 	"nn/op/gemm", "nn/op/gemm/internal/openblas", "nn/op/gemm/asm", "nn/op/simd", "nn/op/simd/asm",
 	"data/gocorpus", "data", "data/safetensors", "data/tokenizer",
 	"instrument/view", "instrument/explain", "instrument/explain/infer",

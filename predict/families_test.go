@@ -35,6 +35,7 @@ func TestFamiliesMatchTraces(t *testing.T) {
 			"num_hidden_layers":2,"num_attention_heads":6}`, 12, 88, nil),
 		"phi3_ce":    smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, nil),
 		"phi3_bf16":  smallWorkload(t, `{"model_type":"phi3",`+strings.Replace(tracedDecoder, `heads":2`, `heads":6`, 1)+`}`, 12, 88, bf16),
+		"bert_ce":    smallWorkload(t, `{"model_type":"bert","vocab_size":331,"hidden_size":96,"intermediate_size":272,"num_hidden_layers":2,"num_attention_heads":6}`, 12, 88, nil),
 		"qwen3_ce":   smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, nil),
 		"qwen3_bf16": smallWorkload(t, `{"model_type":"qwen3","head_dim":32,"tie_word_embeddings":true,`+tracedDecoder+`}`, 12, 88, bf16),
 		"gpt2_amp":   smallWorkload(t, traceGPT2, 12, 88, amp),

@@ -108,6 +108,8 @@ func (g *Generation) settle() error {
 		return err
 	}
 	switch {
+	case models.LabelsRows(model):
+		return fmt.Errorf("a model of type %s is an encoder: it generates nothing", g.Model.Type())
 	case g.Composition == nn.Eager && !models.ShiftsLabels(model):
 		return fmt.Errorf("a model of type %s is none of transformers', whose generate is predicted; the fused composition, tidemark's own kernels, is predicted for it", g.Model.Type())
 	case g.Composition == nn.Eager && g.Cache != train.CacheDynamic:

@@ -23,7 +23,7 @@ func eagerLoss(b *nn.Builder, logits, targets *gorgonia.Node) (*gorgonia.Node, e
 	if err != nil {
 		return nil, err
 	}
-	b.EndForward(loss, targets != nil && models.ShiftsLabels(b.Root()))
+	b.EndForward(loss, targets != nil && (models.ShiftsLabels(b.Root()) || models.LabelsRows(b.Root())))
 	return loss, nil
 }
 

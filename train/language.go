@@ -62,6 +62,9 @@ func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 		in = device.Spec{DType: b.Options().DType, Shape: []int{shape.Rows, shape.Features}}
 		targets = device.Spec{DType: whole, Shape: []int{shape.Rows}}
 	}
+	if models.LabelsRows(b.Root()) {
+		targets.Shape = []int{shape.Rows}
+	}
 	for _, s := range []device.Spec{in, targets} {
 		if err := s.Check(); err != nil {
 			return nil, fmt.Errorf("batch: %w", err)

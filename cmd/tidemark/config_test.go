@@ -145,6 +145,30 @@ func TestScaledRotaryPositions(t *testing.T) {
 	}
 }
 
+// TestEncoders are predicted with a label a row, and refused in one line for what
+// is not there.
+func TestEncoders(t *testing.T) {
+	inFolder(t)
+	config := writeConfig(t, "bert", `{"model_type":"bert","vocab_size":331,"hidden_size":96,"intermediate_size":272,"num_hidden_layers":2,"num_attention_heads":6}`)
+	code, out, errs := tidemark(t, "estimate", "--config", config, "--batch", "4", "--seq", "32")
+	if code != shell.ExitDone || !strings.Contains(out, "The training peaks at") {
+		t.Errorf("status %d, %q %s", code, out, errs)
+	}
+	for command, want := range map[string]string{
+		"estimate --composition fused":              "eager composition alone",
+		"estimate --prompt-tokens 4 --new-tokens 4": "generates nothing",
+		"train --device cpu":                        "not trained yet",
+		"estimate --recipe hf-trainer --seq 32":     "by their own loss",
+		"estimate --seq 513":                        "context is 512",
+	} {
+		args := strings.Fields(command)
+		code, out, errs := tidemark(t, append(args, "--config", config)...)
+		if code != shell.ExitError || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%s: status %d, %q, %q; want one line with %q", command, code, out, errs, want)
+		}
+	}
+}
+
 // TestAttentionDropoutIsTrained: the losses are others than without.
 func TestAttentionDropoutIsTrained(t *testing.T) {
 	inFolder(t)

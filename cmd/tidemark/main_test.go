@@ -57,7 +57,7 @@ func badInput(dir, short, bert string) []badCase {
 		{"train", 1, "--preset"},
 		{"train --preset nope", 1, `unknown preset "nope"`},
 		{"train --preset gpt2 --config x", 1, "give one of them"},
-		{"train --config " + bert, 1, `model_type "bert" is not known`},
+		{"train --config " + bert, 1, `model_type "t5" is not known`},
 		{"train --config " + dir + "/none.json", 1, "none.json"},
 		{"train --preset gpt-char --heads 7", 1, "n_head 7 does not divide"},
 		{"train --preset gpt-char --layers 100000000", 1, "n_layer is 100000000"},
@@ -102,7 +102,7 @@ func TestBadInputIsOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	bert := filepath.Join(dir, "bert.json")
-	if err := os.WriteFile(bert, []byte(`{"model_type":"bert"}`), 0o666); err != nil {
+	if err := os.WriteFile(bert, []byte(`{"model_type":"t5"}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range badInput(dir, short, bert) {

@@ -52,7 +52,7 @@ func joinFlags(groups ...[]cli.Flag) []cli.Flag {
 func modelFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "preset", Usage: "a model by name: " + joinNames(models.Presets())},
-		&cli.StringFlag{Name: "config", Usage: "a model's config.json, ours or Hugging Face's (mlp, gpt, gpt2, llama, qwen2)"},
+		&cli.StringFlag{Name: "config", Usage: "a model's config.json, ours or Hugging Face's: " + joinNames(models.Families())},
 		&cli.StringFlag{Name: "from", Usage: "a folder as Hugging Face's libraries save a model (config.json, model.safetensors or its shards), or that of a saved training"},
 		&cli.IntFlag{Name: "layers", Usage: "change the model's depth", DefaultText: "the model's own"},
 		&cli.IntFlag{Name: "width", Usage: "change the model's width", DefaultText: "the model's own"},

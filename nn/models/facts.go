@@ -17,6 +17,7 @@ type facts struct {
 	attentionDropout         float64 // the probability for the attention's weights
 	caches                   bool    // keeps keys and values as it is called
 	shiftsLabels             bool
+	rowLabels                bool   // labels are one a row, not one a token
 	base                     string // the module below the head, whose name files without a head leave out
 	// buffers are the shapes of what PyTorch's model keeps beside its parameters.
 	buffers     [][]int
@@ -63,6 +64,10 @@ func Caches(m nn.Module) bool { return factsOf(m).caches }
 // models, which compute the loss themselves: they convert logits to float32 and
 // shift the labels.
 func ShiftsLabels(m nn.Module) bool { return factsOf(m).shiftsLabels }
+
+// LabelsRows reports whether a model's labels are one a row, not one a token; it
+// computes the loss itself.
+func LabelsRows(m nn.Module) bool { return factsOf(m).rowLabels }
 
 // Buffers lists the shapes of what a model keeps on the device beside its
 // parameters in PyTorch.

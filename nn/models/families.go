@@ -33,7 +33,7 @@ type family struct {
 }
 
 // families are the kinds of models that there are.
-var families = []*family{&mlpFamily, &gptFamily, &gpt2Family, &gptNeoXFamily, &gemma2Family, &gemma3Family, &llamaFamily, &mistralFamily, &phi3Family, &qwen2Family, &qwen3Family}
+var families = []*family{&mlpFamily, &bertFamily, &gptFamily, &gpt2Family, &gptNeoXFamily, &gemma2Family, &gemma3Family, &llamaFamily, &mistralFamily, &phi3Family, &qwen2Family, &qwen3Family}
 
 // Families lists the values of model_type that ParseConfig knows.
 func Families() []string {

@@ -19,6 +19,8 @@ var update = flag.Bool("update", false, "write the table of keys to docs/configs
 
 // small are configs of few elements, in which keys are tried.
 var small = map[string]map[string]any{
+	"bert": {"model_type": "bert", "vocab_size": 9.0, "hidden_size": 16.0, "intermediate_size": 24.0, "num_hidden_layers": 1.0,
+		"num_attention_heads": 4.0, "max_position_embeddings": 64.0},
 	"mlp":  {"model_type": "mlp", "dims": []any{3.0, 2.0}},
 	"gpt":  {"model_type": "gpt", "vocab_size": 9.0, "n_ctx": 8.0, "n_layer": 1.0, "n_embd": 16.0, "n_head": 2.0},
 	"gpt2": {"model_type": "gpt2", "vocab_size": 9.0, "n_positions": 8.0, "n_layer": 1.0, "n_embd": 16.0, "n_head": 2.0},
@@ -168,7 +170,8 @@ func TestEveryKeyOfTheTable(t *testing.T) {
 // shows in what comes of it.
 func TestReadKeysMatter(t *testing.T) {
 	other := map[string]any{"dims": []any{3.0, 4.0}, "dropout": 0.2, "n_inner": 20.0, "activation_function": "relu", "layer_norm_epsilon": 1e-4,
-		"embd_pdrop": 0.2, "resid_pdrop": 0.2, "attn_pdrop": 0.2, "partial_rotary_factor": 0.5, "head_dim": 8.0, "hidden_act": "swish", "rms_norm_eps": 1e-4, "attention_bias": true, "hidden_dropout": 0.2, "layer_norm_eps": 1e-4, "use_parallel_residual": false, "rotary_pct": 0.5, "rotary_emb_base": 5e5,
+		"embd_pdrop": 0.2, "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.2,
+		"id2label": map[string]any{"0": "a", "1": "b", "2": "c"}, "resid_pdrop": 0.2, "attn_pdrop": 0.2, "partial_rotary_factor": 0.5, "head_dim": 8.0, "hidden_act": "swish", "rms_norm_eps": 1e-4, "attention_bias": true, "hidden_dropout": 0.2, "layer_norm_eps": 1e-4, "use_parallel_residual": false, "rotary_pct": 0.5, "rotary_emb_base": 5e5,
 		"mlp_bias": true, "attention_dropout": 0.2, "rope_theta": 5e5, "initializer_range": 0.5, "sliding_window_pattern": 2.0, "use_cache": false,
 		"rope_scaling":    map[string]any{"type": "linear", "factor": 2.0},
 		"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 5e5}}

@@ -22,6 +22,7 @@ func TestPublishedConfigs(t *testing.T) {
 		"gemma2-2b": 2_614_341_888, "gemma3-270m": 268_098_176, "gemma3-4b-text": 3_880_263_168, "smollm2-135m": 134_515_008, "tinyllama": 1_100_048_384,
 	}
 	refused := map[string]string{
+		"bert-base":   "architectures names BertForMaskedLM: only BertForSequenceClassification is supported",
 		"gpt2-seqcls": "architectures names GPT2ForSequenceClassification: only GPT2LMHeadModel", "llama2-7b-gptq": "quantization_config is map[bits:4",
 		"mistral-as-llama": "architectures names MistralForCausalLM: only LlamaForCausalLM", "llama-layertypes": "sliding_window is 512",
 		"gemma3-4b": "give its text_config, whose model_type is gemma3_text",
@@ -40,7 +41,7 @@ func TestPublishedConfigs(t *testing.T) {
 		if !ok {
 			text := refused[name]
 			if text == "" {
-				text = "is not known: there is mlp, gpt, gpt2, gpt_neox, gemma2, gemma3_text, llama, mistral, phi3, qwen2"
+				text = "is not known: there is mlp, bert, gpt, gpt2, gpt_neox, gemma2, gemma3_text, llama, mistral, phi3, qwen2"
 			}
 			if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: error %v, want one line with %q", name, err, text)

@@ -29,7 +29,7 @@ func TestRecords(t *testing.T) {
 }
 
 // notPredicted are the records of fine-tuning that there is no prediction for yet.
-var notPredicted = []string{"bert-b32", "vit-b32"}
+var notPredicted = []string{"vit-b32"}
 
 // TestFineTuning is TestRecords of what people fine-tune.
 func TestFineTuning(t *testing.T) {
@@ -49,8 +49,18 @@ func TestFineTuning(t *testing.T) {
 	}
 }
 
+// lastReserved is the reserved bytes of a step's phases.
+func lastReserved(step int) func(*ComparedPhase) []Figure {
+	return func(p *ComparedPhase) []Figure {
+		if p.Step != step {
+			return nil
+		}
+		return reserved(p)
+	}
+}
+
 // compareRecord holds a prediction to 1 % of a record's figures, or 2 % in bfloat16;
-// reserved memory may be off by more.
+// reserved memory, in the last step the peak of all, may be off by more.
 func compareRecord(t *testing.T, r *Record, mostReserved float64) *Comparison {
 	c, err := Compare(r)
 	if err != nil {
@@ -76,7 +86,7 @@ func compareRecord(t *testing.T, r *Record, mostReserved float64) *Comparison {
 	for what, check := range map[string]struct {
 		of   func(*ComparedPhase) []Figure
 		most float64
-	}{"a phase's peak": {peaks, 2 * most}, "a phase's start or end": {ends, 2 * most}, "reserved": {reserved, mostReserved}} {
+	}{"a phase's peak": {peaks, 2 * most}, "a phase's start or end": {ends, 2 * most}, "reserved": {lastReserved(len(r.Steps) - 1), mostReserved}} {
 		if e, at := c.Worst(check.of); math.Abs(e) > check.most {
 			t.Errorf("%s is %+.3f%% off in step %d, %s", what, 100*e, at.Step, at.Name)
 		}
