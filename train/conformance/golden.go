@@ -118,8 +118,11 @@ func goldenNames(f *safetensors.File) []string {
 
 // tolerance is the relative difference from float64 that a type may show.
 func (c Case) tolerance(dt device.DType) float64 {
-	if c.Cancels && dt == device.BFloat16 {
+	switch {
+	case c.Cancels && dt == device.BFloat16:
 		return 0.2
+	case c.Cancels && dt == device.Float32: // a card was seen at 1.15e-5, with attention's gradient summed in another order
+		return 2e-5
 	}
 	switch dt {
 	case device.Float64:
