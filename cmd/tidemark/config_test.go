@@ -158,6 +158,7 @@ func TestEncoders(t *testing.T) {
 		"estimate --composition fused":              "eager composition alone",
 		"estimate --prompt-tokens 4 --new-tokens 4": "generates nothing",
 		"train --device cpu":                        "not trained yet",
+		"run peak-shift --device meta":              "not trained yet",
 		"estimate --recipe hf-trainer --seq 32":     "by their own loss",
 		"estimate --seq 513":                        "context is 512",
 	} {

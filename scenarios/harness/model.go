@@ -70,6 +70,9 @@ func (v Values) Model() (Model, error) {
 		return m, fmt.Errorf("--preset: %w", err)
 	}
 	context, _, features, err := models.Sizes(m.Config)
+	if err == nil {
+		err = models.CheckTrainable(m.Config)
+	}
 	if err != nil {
 		return m, err
 	}
