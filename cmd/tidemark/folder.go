@@ -144,12 +144,20 @@ func makeFolder(flag, path string) (undo func(), err error) {
 		undo()
 		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
 	}
-	probe, err := os.CreateTemp(path, ".tidemark-*")
+	// Of one name, so that what a kill leaves goes the next time.
+	name := filepath.Join(path, ".tidemark-probe")
+	probe, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		probe.Close()
+	}
+	if err == nil || errors.Is(err, os.ErrExist) {
+		if err = os.Remove(name); errors.Is(err, os.ErrNotExist) { // another process was faster
+			err = nil
+		}
+	}
 	if err != nil {
 		undo()
 		return nil, fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}
-	probe.Close()
-	os.Remove(probe.Name())
 	return undo, nil
 }
