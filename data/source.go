@@ -27,6 +27,8 @@ const (
 	Classes
 	// Values: Features (B, F) and Values (B, O).
 	Values
+	// Labels: Inputs (B, T) and Targets (B).
+	Labels
 )
 
 // Shape describes every batch of a source.
@@ -74,6 +76,8 @@ func (b *Batch) reset(i int, s Shape) {
 		features, targets = s.Rows*s.Columns, s.Rows
 	case Values:
 		features, values = s.Rows*s.Columns, s.Rows*s.Outputs
+	case Labels:
+		inputs, targets = s.Rows*s.Columns, s.Rows
 	}
 	b.Inputs = room(b.Inputs, inputs)
 	b.Features = room(b.Features, features)
@@ -156,6 +160,7 @@ const (
 	digitStream
 	teacherStream
 	teacherNetStream
+	labelStream
 )
 
 // sampler gives the random numbers of one sample after the other.

@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/tidemark-lab/tidemark/nn/op"
+	"github.com/tidemark-lab/tidemark/nn/op/aten"
 )
 
 // Linear is y = x·Wᵀ + b, with W (Out, In).
@@ -21,6 +22,9 @@ type Linear struct {
 	// Groups is how often the parts repeat, such as once a head: those of one name
 	// are one projection. 1 when 0.
 	Groups int
+	// FirstToken says that x is (B, T, In), of whose first positions alone the
+	// output, (B, Out), is computed.
+	FirstToken bool
 	// Adapter is added to the output; nil for none.
 	Adapter *LoRA
 }
@@ -56,6 +60,11 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
+	if l.FirstToken && (l.Adapter != nil || l.Bias == nil || !b.Eager() || b.Autocasts()) {
+		if x, err = b.firstToken(x); err != nil {
+			return Output{}, err
+		}
+	}
 	if l.Adapter != nil {
 		return l.Adapter.forward(b, l, x)
 	}
@@ -84,11 +93,24 @@ func (l *Linear) Forward(b *Builder, in ...*gorgonia.Node) (Output, error) {
 		}
 		return Output{Nodes: []*gorgonia.Node{y}, Columns: l.Out}, nil
 	}
+	if len(x.Shape()) == 3 && l.FirstToken {
+		y, err := aten.FirstTokenLinear(x, w, bias)
+		return Tensor(y), err
+	}
 	y, err := b.Linear(x, w, bias, false)
 	if err != nil {
 		return Output{}, err
 	}
 	return Tensor(y), nil
+}
+
+// firstToken is the first position of each sequence of x: a copy or, under autocast,
+// which converts it at once, a view.
+func (b *Builder) firstToken(x *gorgonia.Node) (*gorgonia.Node, error) {
+	if b.Autocasts() {
+		return aten.FirstToken(x)
+	}
+	return op.FirstToken(x)
 }
 
 // apart computes the parts one by one.

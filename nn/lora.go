@@ -143,7 +143,7 @@ type baseLayer struct{ *Linear }
 
 func (l baseLayer) plain() *Linear {
 	p := *l.Linear
-	p.Adapter = nil
+	p.Adapter, p.FirstToken = nil, false // taken before
 	return &p
 }
 

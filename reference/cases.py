@@ -78,6 +78,7 @@ ANNOTATED = [
     case("mistral_bf16", "Mistral", dict(TINY_LLAMA, sliding_window=4096), 12, 88, "adamw", bf16=True),
     case("gptneox_ce", "GPTNeoX", dict(hidden_size=96, intermediate_size=384, num_hidden_layers=2, num_attention_heads=6, vocab_size=331),
          12, 88, "adamw"),
+    case("bert_ce", "Bert", dict(hidden_size=96, intermediate_size=272, num_hidden_layers=2, num_attention_heads=6, vocab_size=331), 12, 88, "adamw"),
     case("phi3_ce", "Phi3", dict(TINY_LLAMA, num_key_value_heads=6, pad_token_id=0), 12, 88, "adamw"),
     case("phi3_bf16", "Phi3", dict(TINY_LLAMA, num_key_value_heads=6, pad_token_id=0), 12, 88, "adamw", bf16=True),
     case("qwen3_ce", "Qwen3", dict(TINY_QWEN, head_dim=32), 12, 88, "adamw"),
@@ -141,6 +142,23 @@ FAMILIES = {
     "gemma3_text_one_head": ("Gemma3Text", dict(GEMMA, num_key_value_heads=1, final_logit_softcapping=3.0)),
     "qwen3_window": ("Qwen3", dict(DECODER, head_dim=6, num_hidden_layers=3, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
 }
+
+ENCODER = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_labels=3, hidden_dropout_prob=0.0,
+               attention_probs_dropout_prob=0.0)
+FAMILIES["bert"] = ("Bert", dict(ENCODER, vocab_size=19, max_position_embeddings=32, type_vocab_size=3, pad_token_id=None))
+
+# Those whose rows have one label each, and their class.
+CLASSIFIERS = {"bert": "BertForSequenceClassification", "vit": "ViTForImageClassification"}
+
+
+def batch(config):
+    """Two rows of what a classifier takes: 13 tokens, or pixels."""
+    import torch
+
+    if "vocab_size" in config:
+        return torch.randint(0, config["vocab_size"], (2, 13))
+    return torch.randn(2, config["num_channels"], *config["image_size"])
+
 
 # What adapters.py trains: peft's LoRA over a config class and its config.
 ADAPTED = ("Llama", dict(vocab_size=31, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,

@@ -60,10 +60,9 @@ func BuildOn(b *nn.Builder, shape BatchShape, loss Loss) (*Graph, error) {
 	targets := in
 	if shape.Tokens == 0 {
 		in = device.Spec{DType: b.Options().DType, Shape: []int{shape.Rows, shape.Features}}
-		targets = device.Spec{DType: whole, Shape: []int{shape.Rows}}
 	}
-	if models.LabelsRows(b.Root()) {
-		targets.Shape = []int{shape.Rows}
+	if shape.Tokens == 0 || models.LabelsRows(b.Root()) {
+		targets = device.Spec{DType: whole, Shape: []int{shape.Rows}}
 	}
 	for _, s := range []device.Spec{in, targets} {
 		if err := s.Check(); err != nil {

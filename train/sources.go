@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -45,7 +46,16 @@ func (s *Settings) OpenSources(text *data.Text) (Sources, error) {
 		if err != nil {
 			return Sources{}, err
 		}
-		src, err := data.RandomTokens(v, s.Batch, s.Tokens, s.Seed)
+		classes, err := models.ClassesOf(s.Model)
+		if err != nil {
+			return Sources{}, err
+		}
+		var src data.Source
+		if classes > 0 {
+			src, err = data.RandomLabels(v, classes, s.Batch, s.Tokens, s.Seed)
+		} else {
+			src, err = data.RandomTokens(v, s.Batch, s.Tokens, s.Seed)
+		}
 		return Sources{Train: src}, err
 	case "digits":
 		t, err := data.Digits(data.DigitsOptions{Seed: s.Seed, Split: data.Train, Batch: s.Batch})
@@ -89,6 +99,9 @@ func (s *Settings) LoadText(ctx context.Context, maxTokens int) (*data.Text, err
 }
 
 func (s *Settings) textSources(text *data.Text) (Sources, error) {
+	if classes, err := models.ClassesOf(s.Model); err != nil || classes > 0 {
+		return Sources{}, cmp.Or(err, fmt.Errorf("a model of type %s says of a whole row to which of %d classes it belongs: a text has no such labels; leave --data out for random ones", s.Model.Type(), classes))
+	}
 	if text == nil {
 		var err error
 		if text, err = s.LoadText(context.Background(), 0); err != nil {

@@ -145,7 +145,7 @@ func TestScaledRotaryPositions(t *testing.T) {
 	}
 }
 
-// TestEncoders are predicted with a label a row, and refused in one line for what
+// TestEncoders are predicted and trained with a label a row, and refused in one line for what
 // is not there.
 func TestEncoders(t *testing.T) {
 	inFolder(t)
@@ -154,11 +154,13 @@ func TestEncoders(t *testing.T) {
 	if code != shell.ExitDone || !strings.Contains(out, "The training peaks at") {
 		t.Errorf("status %d, %q %s", code, out, errs)
 	}
+	code, out, errs = tidemark(t, "train", "--config", config, "--batch", "4", "--seq", "16", "--steps", "3", "--device", "cpu")
+	if code != shell.ExitDone || !strings.Contains(out, "loss 0.") {
+		t.Errorf("trained: status %d, %q %s", code, out, errs)
+	}
 	for command, want := range map[string]string{
-		"estimate --composition fused":              "eager composition alone",
 		"estimate --prompt-tokens 4 --new-tokens 4": "generates nothing",
-		"train --device cpu":                        "not trained yet",
-		"run peak-shift --device meta":              "not trained yet",
+		"train --data " + config:                    "a text has no such labels",
 		"estimate --recipe hf-trainer --seq 32":     "by their own loss",
 		"estimate --seq 513":                        "context is 512",
 	} {

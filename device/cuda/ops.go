@@ -25,6 +25,10 @@ var launchers = map[string]func(*Device, *device.Call) error{
 	"slice.grad":   sliceGradCall,
 	"concat":       concatCall,
 
+	"first_token":      firstTokenCall,
+	"first_token.grad": firstTokenGradCall,
+	"token_types":      func(d *Device, c *device.Call) error { return d.zero(c.Out[0]) },
+
 	"add_rows":      addRowsCall,
 	"add_rows.grad": addRowsGradCall,
 
@@ -155,6 +159,35 @@ func part(t device.Tensor, offset, n int64) device.Tensor {
 	t.Addr += uint64(offset * t.DType.Size())
 	t.Shape = []int{int(n)}
 	return t
+}
+
+// firstTokenCall: In x (B, T, C), Out (B, C).
+func firstTokenCall(d *Device, c *device.Call) error { return d.firstTokens(c.In[0], c.Out[0], false) }
+
+// firstTokenGradCall: In dy (B, C), Out dx (B, T, C), zero elsewhere.
+func firstTokenGradCall(d *Device, c *device.Call) error {
+	if err := d.zero(c.Out[0]); err != nil {
+		return err
+	}
+	return d.firstTokens(c.Out[0], c.In[0], true)
+}
+
+// firstTokens copies the first positions of x (B, T, C) to rows (B, C), or back.
+func (d *Device) firstTokens(x, rows device.Tensor, back bool) error {
+	if len(x.Shape) != 3 || len(rows.Shape) != 2 || rows.Shape[0] != x.Shape[0] || rows.Shape[1] != x.Shape[2] {
+		return fmt.Errorf("the first tokens of %v are not %v", x.Spec, rows.Spec)
+	}
+	tokens, width := int64(x.Shape[1]), int64(x.Shape[2])
+	for r := range int64(x.Shape[0]) {
+		from, to := part(x, r*tokens*width, width), part(rows, r*width, width)
+		if back {
+			from, to = to, from
+		}
+		if err := d.copy(from, to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sliceGradCall: In dy, Out dx, zero outside the slice.

@@ -20,6 +20,7 @@ var onCards = []string{
 	"dropout",
 	"embedding.forward", "embedding.grad",
 	"fill", "fill.normal", "fill.uniform",
+	"first_token", "first_token.grad",
 	"geglu.forward", "geglu.grad_gate", "geglu.grad_up",
 	"gelu_erf.forward", "gelu_erf.grad",
 	"gelu_tanh.forward", "gelu_tanh.grad",
@@ -42,6 +43,7 @@ var onCards = []string{
 	"softmax.forward", "softmax.grad",
 	"swiglu.forward", "swiglu.grad_gate", "swiglu.grad_up",
 	"tanh.forward", "tanh.grad",
+	"token_types",
 }
 
 // overLists are the kernels over lists of tensors that one launcher serves, by

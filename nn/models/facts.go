@@ -17,7 +17,7 @@ type facts struct {
 	attentionDropout         float64 // the probability for the attention's weights
 	caches                   bool    // keeps keys and values as it is called
 	shiftsLabels             bool
-	rowLabels                bool   // labels are one a row, not one a token
+	classes                  int    // of which a row's label names one; 0 where labels are one a token
 	base                     string // the module below the head, whose name files without a head leave out
 	// buffers are the shapes of what PyTorch's model keeps beside its parameters.
 	buffers     [][]int
@@ -67,7 +67,20 @@ func ShiftsLabels(m nn.Module) bool { return factsOf(m).shiftsLabels }
 
 // LabelsRows reports whether a model's labels are one a row, not one a token; it
 // computes the loss itself.
-func LabelsRows(m nn.Module) bool { return factsOf(m).rowLabels }
+func LabelsRows(m nn.Module) bool { return Classes(m) > 0 }
+
+// Classes is of how many classes a model says to which a row belongs; 0 where its labels
+// are not one a row.
+func Classes(m nn.Module) int { return factsOf(m).classes }
+
+// ClassesOf is Classes of a config's model.
+func ClassesOf(c Config) (int, error) {
+	m, err := New(c)
+	if err != nil {
+		return 0, err
+	}
+	return Classes(m), nil
+}
 
 // Buffers lists the shapes of what a model keeps on the device beside its
 // parameters in PyTorch.

@@ -89,6 +89,15 @@ var (
 // refusals are of values that ask for what is not there and could be taken for the
 // default, and of those that ask for nothing.
 var refusals = []refusal{
+	{"bert", map[string]any{"num_labels": 1.0}, "num_labels has 1 label: a regression, which is not supported"},
+	{"bert", map[string]any{"id2label": map[string]any{"0": "x"}}, "id2label has 1 label"},
+	{"bert", map[string]any{"id2label": map[string]any{"0": "x", "1": "y", "2": "z"}}, ""},
+	{"bert", map[string]any{"problem_type": "regression"}, "problem_type is regression: only single_label_classification"},
+	{"bert", map[string]any{"problem_type": "multi_label_classification"}, "problem_type is multi_label_classification"},
+	{"bert", map[string]any{"architectures": []any{"BertModel"}}, "architectures names BertModel: only BertForSequenceClassification"},
+	{"bert", map[string]any{"is_decoder": true}, "is_decoder is true"},
+	{"bert", map[string]any{"position_embedding_type": "relative_key"}, "position_embedding_type is relative_key: only absolute"},
+	{"bert", map[string]any{"num_attention_heads": 3.0}, "num_attention_heads 3 does not divide hidden_size 16"},
 	{"gpt2", map[string]any{"n_ctx": 16.0}, "n_ctx is 16, n_positions 8"},
 	{"gpt2", map[string]any{"n_ctx": 8.0}, ""},
 	{"gpt2", map[string]any{"n_haed": 2.0}, "n_haed is not a key of the family"},

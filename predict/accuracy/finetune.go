@@ -56,8 +56,8 @@ var classes = map[string]struct {
 	"MistralConfig":    {kind: "mistral"},
 	"Gemma3TextConfig": {kind: "gemma3_text"},
 	"Phi3Config":       {kind: "phi3"},
-	"BertConfig":       {kind: "bert"},
 	"GPTNeoXConfig":    {kind: "gpt_neox", defaults: map[string]any{"max_position_embeddings": 2048}},
+	"BertConfig":       {kind: "bert"},
 	"GPT2Config": {kind: "gpt2", defaults: map[string]any{"vocab_size": 50257, "n_positions": 1024, "n_embd": 768,
 		"n_layer": 12, "n_head": 12}},
 }

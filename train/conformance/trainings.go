@@ -283,7 +283,7 @@ func KeyBias(name string, n int) (from, to int) {
 	switch {
 	case strings.HasSuffix(name, "qkv.bias"):
 		return n / 3, 2 * n / 3
-	case strings.HasSuffix(name, "k_proj.bias"):
+	case strings.HasSuffix(name, "k_proj.bias"), strings.HasSuffix(name, "self.key.bias"):
 		return 0, n
 	}
 	return 0, 0

@@ -20,6 +20,6 @@ else:
 
     configs = {}
     for c in (transformers.GPT2Config, transformers.LlamaConfig, transformers.Qwen2Config, transformers.MistralConfig, transformers.Qwen3Config, transformers.Phi3Config, transformers.GPTNeoXConfig,
-              transformers.Gemma2Config, transformers.Gemma3TextConfig):
+              transformers.Gemma2Config, transformers.Gemma3TextConfig, transformers.BertConfig, transformers.ViTConfig):
         configs[c.model_type] = json.loads(c().to_json_string(use_diff=False))
     print(json.dumps({transformers.__version__: configs}))

@@ -92,6 +92,43 @@ def gemma(cls):
     return make
 
 
+def encoder(r):
+    heads = r.choice([1, 2, 3])
+    c = dict(hidden_size=heads * r.choice([3, 4, 8]), intermediate_size=r.randint(5, 50), num_hidden_layers=r.randint(1, 3), num_attention_heads=heads,
+             hidden_act=r.choice(["gelu", "relu", "gelu_new", "silu"]))
+    for k, v in (("hidden_dropout_prob", 0.2), ("attention_probs_dropout_prob", 0.0), ("num_labels", r.randint(2, 9)), ("layer_norm_eps", 1e-5)):
+        if r.random() < 0.4:
+            c[k] = v
+    return c
+
+
+def bert(r):
+    c = dict(encoder(r), vocab_size=r.randint(7, 60), max_position_embeddings=r.randint(8, 64))
+    for k, v in (("type_vocab_size", r.randint(1, 4)), ("classifier_dropout", 0.3), ("id2label", {str(i): str(i) for i in range(r.randint(2, 5))})):
+        if r.random() < 0.4 and not (k == "id2label" and "num_labels" in c):
+            c[k] = v
+    return tf.BertConfig, c
+
+
+def vit(r):
+    size = lambda: r.choice([1, 2, 3, 4])
+    patch = [size(), size()]
+    c = dict(encoder(r), image_size=[p * size() + r.randint(0, p - 1) for p in patch], patch_size=patch, num_channels=r.choice([1, 3]), qkv_bias=r.random() < 0.5)
+    if r.random() < 0.5:
+        c["patch_size"], c["image_size"] = patch[0], patch[0] * size()
+    return tf.ViTConfig, c
+
+
+CLASSIFIERS = {tf.BertConfig: tf.BertForSequenceClassification, tf.ViTConfig: tf.ViTForImageClassification}
+
+
+def batch(config, tokens):
+    if isinstance(config, tf.ViTConfig):
+        sides = config.image_size if isinstance(config.image_size, (list, tuple)) else [config.image_size] * 2
+        return torch.randn(2, config.num_channels, *sides)
+    return torch.randint(0, config.vocab_size, (2, tokens))
+
+
 def elements(out):
     # A hook that looks for tensors looks into tuples, not into the records of transformers.
     if isinstance(out, torch.Tensor):
@@ -103,7 +140,8 @@ def elements(out):
 
 def measure(cls, values, tokens):
     torch.manual_seed(0)
-    m = tf.AutoModelForCausalLM.from_config(cls(**values)).train()
+    config = cls(**values)
+    m = (CLASSIFIERS[cls]._from_config(config) if cls in CLASSIFIERS else tf.AutoModelForCausalLM.from_config(config)).train()
     calls = {}
 
     def hook(name):
@@ -112,8 +150,8 @@ def measure(cls, values, tokens):
     modules = dict(m.named_modules())
     for name, mod in modules.items():
         mod.register_forward_hook(hook(name))
-    x = torch.randint(0, values["vocab_size"], (2, tokens))
-    m(x, labels=x)
+    x = batch(config, tokens)
+    m(x, labels=torch.randint(0, config.num_labels, (2,)) if cls in CLASSIFIERS else x)
     return dict(config=dict(values, model_type=cls.model_type), tokens=tokens, parameters=sum(p.numel() for p in m.parameters()),
                 modules={n: [type(mod).__name__, calls.get(n, -1)] for n, mod in modules.items()})  # -1: never called
 
@@ -121,8 +159,8 @@ def measure(cls, values, tokens):
 r, rows = random.Random(5), []
 later_families = [later(cls) for cls in (tf.MistralConfig, tf.Qwen3Config, tf.Phi3Config)] + [neox]
 gemmas = [gemma(cls) for cls in (tf.Gemma2Config, tf.Gemma3TextConfig)]
-for i, family in enumerate([gpt2, llama, lambda r: llama(r, True), *later_families, *gemmas]):
-    for _ in range(30 if i < 3 else 15 if i < 7 else 100):
+for i, family in enumerate([gpt2, llama, lambda r: llama(r, True), *later_families, *gemmas, bert]):
+    for _ in range(30 if i < 3 else 15 if i < 7 else 100 if i < 9 else 40):
         rows.append(json.dumps(measure(*family(r), r.randint(2, 8)), separators=(",", ":")))
 text = '{"torch":%s,"transformers":%s,"models":[\n%s\n]}\n' % (json.dumps(torch.__version__), json.dumps(tf.__version__), ",\n".join(rows))
 with open(sys.argv[1], "wb") as f, gzip.GzipFile("", "wb", 9, f, 0) as z:

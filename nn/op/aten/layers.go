@@ -143,7 +143,7 @@ func Embedding(ids, w *gorgonia.Node) (*gorgonia.Node, error) {
 		g := d
 		g.Kernel = "aten.embedding_dense_backward"
 		g.Out = ws
-		g.Memory = embeddingMemory(is.Elements(), int64(ws.Shape[0]), int64(ws.Shape[1]))
+		g.Memory = (&memoryScript{}).embedding(is.Elements(), int64(ws.Shape[0])).steps
 		g.Host = host.For(ws.DType, embedding64Gradient[float32], embedding64Gradient[float64])
 		dw, err := op.Apply(g, nil, nil, in[0], dy)
 		return gorgonia.Nodes{nil, dw}, err
@@ -290,13 +290,13 @@ func eagerDropoutGradient[T device.Float](c *device.Call) error {
 	return nil
 }
 
-// embeddingMemory is the memory of PyTorch's embedding_dense_backward: with
+// embedding is the memory of PyTorch's embedding_dense_backward: with
 // more tokens than maxUnsorted it sorts them and sums by segments
 // (ATen/native/cuda/Embedding.cu, EmbeddingBackwardKernel.cu).
-func embeddingMemory(tokens, vocabulary, width int64) []op.MemoryStep {
+func (m *memoryScript) embedding(tokens, vocabulary int64) *memoryScript {
 	const maxUnsorted = 3072
 	if tokens <= maxUnsorted {
-		return nil
+		return m.result(0)
 	}
 	// Sizes as the traces show them. What cub needs to sort is a second copy of
 	// keys and values and a constant; segments are at most the tokens or the
@@ -304,7 +304,6 @@ func embeddingMemory(tokens, vocabulary, width int64) []op.MemoryStep {
 	const rowsPerPartial, cubSort, cubScan = 10, 17919, 1279
 	segments := min(tokens, vocabulary)
 	partials := tokens/rowsPerPartial + segments
-	m := &memoryScript{}
 	sorted, original, order := m.temporary(8*tokens), m.temporary(8*tokens), m.temporary(8*tokens)
 	m.passing(16*tokens + cubSort).drop(order).result(0)
 	offsets, count := m.temporary(8*tokens), m.temporary(8)
@@ -313,5 +312,5 @@ func embeddingMemory(tokens, vocabulary, width int64) []op.MemoryStep {
 	sizes, starts := m.temporary(8*segments), m.temporary(8*segments)
 	m.passing(cubScan)
 	number, rows, sums := m.temporary(8), m.temporary(8*partials), m.temporary(8*partials)
-	return m.drop(sums, rows, number, starts, sizes, count, offsets, original, sorted).steps
+	return m.drop(sums, rows, number, starts, sizes, count, offsets, original, sorted)
 }

@@ -42,19 +42,3 @@ func (m *memoryScript) passing(bytes ...int64) *memoryScript {
 	}
 	return m
 }
-
-// around takes a temporary before other steps, which are those of a result alone
-// when empty, and drops it after them.
-func (m *memoryScript) around(bytes int64, steps []op.MemoryStep) []op.MemoryStep {
-	outer := m.temporary(bytes)
-	if len(steps) == 0 {
-		m.result(0)
-	}
-	for _, s := range steps {
-		if s.Kind == op.DropTemporary {
-			s.N++
-		}
-		m.steps = append(m.steps, s)
-	}
-	return m.drop(outer).steps
-}
